@@ -120,7 +120,7 @@ func readme(now time.Time, parts []Part) []byte {
 		fmt.Fprintf(&b, "%-28s  %s\n", p.Name, p.What)
 	}
 	b.WriteString("\nNot in it: Secrets, ConfigMaps, environments, arguments and volumes of pods, annotations of others than Kith, kubeconfigs, keys,\n" +
-		"six-digit codes. In a log, what looks like a key, a token or a password, and what is run in a pod, is " + redact.Mark + ".\n" +
+		"six-digit codes. In a log, what looks like a key, a token or a password, and what a pod runs and mounts, is " + redact.Mark + ".\n" +
 		"Names and IP addresses are in it.\n")
 	return b.Bytes()
 }

@@ -53,7 +53,7 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.CertDirectory = KubeletCertDir(k.DataDir)
 
 	s.Address = k.NodeIP.String()
-	s.HealthzBindAddress = "127.0.0.1"
+	s.HealthzPort = 0 // it says so at its own port, to whom it knows
 	if k.Joined {
 		s.RotateCertificates, s.ServerTLSBootstrap = true, true
 	} else {

@@ -48,8 +48,9 @@ func (p Proxy) Run(ctx context.Context) error {
 		"kubeconfig":           p.kubeconfig(p.As),
 		"proxy-mode":           "nftables",
 		"hostname-override":    p.NodeName,
+		// By what it answers there, kube-proxy says at the health check ports of services (externalTrafficPolicy Local) whether this node
+		// takes their traffic; without it they would not answer. It says when rules were written last, and nothing else.
 		"healthz-bind-address": "127.0.0.1:10256",
-		"metrics-bind-address": "127.0.0.1:10249",
 		"nodeport-addresses":   nodePorts,
 		// The kernel's connection tracking belongs to the laptop's owner; in a namespace it is read-only besides.
 		"conntrack-max-per-core":            "0",
@@ -66,6 +67,14 @@ func (p Proxy) Run(ctx context.Context) error {
 		return fmt.Errorf("kube-proxy: %w", err)
 	}
 	if err := o.Validate(); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
+	// No metrics of its own, which would be those of the whole process (one registry), and every component's configuration with them, for
+	// whoever is on this machine. Upstream's check takes that for a mistake (it wants an address, though empty means off), so it comes after.
+	if err := fs.Lookup("metrics-port").Value.Set("0"); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
+	if err := o.Complete(fs); err != nil {
 		return fmt.Errorf("kube-proxy: %w", err)
 	}
 	if err := tables(ctx); err != nil {

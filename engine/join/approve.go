@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,10 +22,35 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	capi "k8s.io/kubernetes/pkg/apis/certificates"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // fresh is how long a name belongs to the key it was first given to while its node has not come yet.
 const fresh = time.Minute
+
+// Server is what no other node may be called, or serve at: what clients take for the API server. A certificate for it from the cluster's own
+// authority would have every pod and every node believe who holds it.
+type Server struct {
+	Names  []string
+	Addrs  []netip.Addr
+	Ranges []netip.Prefix // of pods and services, where no node is
+}
+
+// hasName is also true of what names of services, and of virtual nodes, end and begin with: who joins under one that is not there yet would
+// be it when it comes.
+func (s Server) hasName(name string) bool {
+	return slices.Contains(s.Names, name) || strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, ".cluster.local") ||
+		strings.HasPrefix(name, v1alpha1.VirtualNodePrefix)
+}
+
+// hasAddr is also true of those at which everybody finds himself.
+func (s Server) hasAddr(ip net.IP) bool {
+	a, ok := netip.AddrFromSlice(ip)
+	a = a.Unmap()
+	return !ok || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || slices.Contains(s.Addrs, a) ||
+		slices.ContainsFunc(s.Ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
 
 // verdict on a request. The zero value leaves it to others.
 type verdict struct {
@@ -34,7 +60,7 @@ type verdict struct {
 
 // decide is what becomes of a request for a certificate by a node, or by who wants to be one, with the nodes that there are and the
 // requests that were granted lately.
-func decide(csr *certificatesv1.CertificateSigningRequest, nodes []*corev1.Node, granted []*certificatesv1.CertificateSigningRequest) verdict {
+func decide(csr *certificatesv1.CertificateSigningRequest, server Server, nodes []*corev1.Node, granted []*certificatesv1.CertificateSigningRequest) verdict {
 	withToken, asNode := slices.Contains(csr.Spec.Groups, joinGroup), strings.HasPrefix(csr.Spec.Username, nodeUser) && slices.Contains(csr.Spec.Groups, nodeGroup)
 	request, err := capi.ParseCSR(csr.Spec.Request)
 	if err != nil || withToken == asNode {
@@ -63,6 +89,9 @@ func decide(csr *certificatesv1.CertificateSigningRequest, nodes []*corev1.Node,
 		if at >= 0 {
 			return verdict{deny: true, why: taken(name)}
 		}
+		if server.hasName(name) {
+			return verdict{deny: true, why: fmt.Sprintf("%s is what others call the API server, a service or a peer: choose another --node-name", name)}
+		}
 		for _, other := range granted {
 			was, err := capi.ParseCSR(other.Spec.Request)
 			if err == nil && was.Subject.CommonName == request.Subject.CommonName && !sameKey(was, request) {
@@ -71,7 +100,7 @@ func decide(csr *certificatesv1.CertificateSigningRequest, nodes []*corev1.Node,
 		}
 		return verdict{approve: true, why: "a new node, with a token"}
 	case certificatesv1.KubeletServingSignerName:
-		if asNode && at >= 0 && csr.Spec.Username == request.Subject.CommonName && capi.IsKubeletServingCSR(request, usages) && mayServe(request, nodes[at], nodes) {
+		if asNode && at >= 0 && csr.Spec.Username == request.Subject.CommonName && capi.IsKubeletServingCSR(request, usages) && mayServe(request, server, nodes[at], nodes) {
 			return verdict{approve: true, why: "the node's own name and addresses"}
 		}
 	}
@@ -88,21 +117,21 @@ func sameKey(a, b *x509.CertificateRequest) bool {
 }
 
 // mayServe reports whether a certificate names nothing but a node and addresses that it, and no other node, is at. A node says itself which
-// addresses it has, so what another one said before it counts more.
-func mayServe(request *x509.CertificateRequest, node *corev1.Node, nodes []*corev1.Node) bool {
-	if slices.ContainsFunc(request.DNSNames, func(n string) bool { return n != node.Name }) {
+// addresses it has, so what another one said before it counts more, and the server's are not for the saying.
+func mayServe(request *x509.CertificateRequest, server Server, node *corev1.Node, nodes []*corev1.Node) bool {
+	if slices.ContainsFunc(request.DNSNames, func(n string) bool { return n != node.Name || server.hasName(n) }) {
 		return false
 	}
 	has := func(n *corev1.Node, ip net.IP) bool {
 		return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return net.ParseIP(a.Address).Equal(ip) })
 	}
 	return !slices.ContainsFunc(request.IPAddresses, func(ip net.IP) bool {
-		return !has(node, ip) || slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name != node.Name && has(n, ip) })
+		return !has(node, ip) || server.hasAddr(ip) || slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name != node.Name && has(n, ip) })
 	})
 }
 
 // Approve answers the requests of nodes until ctx ends. Requests of others are left to others.
-func Approve(ctx context.Context, client kubernetes.Interface, log *slog.Logger) error {
+func Approve(ctx context.Context, client kubernetes.Interface, server Server, log *slog.Logger) error {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	requests, nodes := factory.Certificates().V1().CertificateSigningRequests(), factory.Core().V1().Nodes()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](200*time.Millisecond, time.Minute))
@@ -138,7 +167,7 @@ func Approve(ctx context.Context, client kubernetes.Interface, log *slog.Logger)
 		}
 		csr, err := requests.Lister().Get(name)
 		if err == nil {
-			err = answer(ctx, client, csr, log)
+			err = answer(ctx, client, server, csr, log)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			log.Warn("cannot answer a node's request for a certificate, trying again", "request", name, "err", err)
@@ -152,7 +181,7 @@ func Approve(ctx context.Context, client kubernetes.Interface, log *slog.Logger)
 
 // answer decides with what the cluster has now, not with what a watch said a moment ago: two may want one name at the same time. They are
 // answered one after the other.
-func answer(ctx context.Context, client kubernetes.Interface, csr *certificatesv1.CertificateSigningRequest, log *slog.Logger) error {
+func answer(ctx context.Context, client kubernetes.Interface, server Server, csr *certificatesv1.CertificateSigningRequest, log *slog.Logger) error {
 	if len(csr.Status.Conditions) > 0 {
 		return nil
 	}
@@ -168,7 +197,7 @@ func answer(ctx context.Context, client kubernetes.Interface, csr *certificatesv
 	for i := range list.Items {
 		nodes = append(nodes, &list.Items[i])
 	}
-	v := decide(csr, nodes, lately(all.Items, time.Now()))
+	v := decide(csr, server, nodes, lately(all.Items, time.Now()))
 	condition := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "KithNode", Message: v.why}
 	switch {
 	case v.deny:

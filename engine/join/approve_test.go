@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509/pkix"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,11 +72,15 @@ func TestWhoGetsACertificate(t *testing.T) {
 		}
 		return n
 	}
-	nodes := []*corev1.Node{at("corp-1", "192.0.2.2"), at("corp-2", "192.0.2.3"), at("liar", "192.0.2.9", "192.0.2.2")}
+	nodes := []*corev1.Node{at("corp-1", "192.0.2.2"), at("corp-2", "192.0.2.3"), at("liar", "192.0.2.9", "192.0.2.2"), at("kubernetes.default.svc", "192.0.2.7"),
+		at("server", "10.43.0.1", "127.0.0.1", "169.254.1.1", "192.0.2.1", "10.42.0.7", "::ffff:10.43.0.1")}
+	server := Server{Names: []string{"localhost", "corp-1", "kubernetes", "cluster.example"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		Ranges: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.43.0.0/16")}}
 	joining := asked{user: "system:bootstrap:abcdef", group: joinGroup, signer: client, name: "system:node:new", org: "system:nodes", usages: forClient}
 	node := asked{user: "system:node:corp-2", group: "system:nodes", signer: client, name: "system:node:corp-2", org: "system:nodes", usages: forClient}
 	serves := asked{user: "system:node:corp-2", group: "system:nodes", signer: serving, name: "system:node:corp-2", org: "system:nodes", usages: forServing,
 		dns: []string{"corp-2"}, ips: []net.IP{ip("192.0.2.3")}}
+	lies := asked{user: "system:node:server", group: "system:nodes", signer: serving, name: "system:node:server", org: "system:nodes", usages: forServing}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -114,11 +119,25 @@ func TestWhoGetsACertificate(t *testing.T) {
 		"to serve where it says to be, too": {serves, func(a *asked) {
 			a.user, a.name, a.dns, a.ips = "system:node:liar", "system:node:liar", nil, []net.IP{ip("192.0.2.2")}
 		}, nil, ""},
-		"to serve, as kithd's virtual kubelet": {serves, func(a *asked) { a.user, a.name, a.dns = "system:node:kith", "system:node:kith", nil }, nil, ""},
+		"by a name of the API server's": {joining, func(a *asked) { a.name = "system:node:kubernetes.default.svc.cluster.local" }, nil, "deny kubernetes.default.svc.cluster.local is what others call"},
+		"by another name of it":         {joining, func(a *asked) { a.name = "system:node:cluster.example" }, nil, "deny cluster.example is what others call"},
+		"by everybody's own name":       {joining, func(a *asked) { a.name = "system:node:localhost" }, nil, "deny localhost is what others call"},
+		"by a service's name":           {joining, func(a *asked) { a.name = "system:node:db.shop.svc" }, nil, "deny db.shop.svc is what others call"},
+		"as a peer that comes later":    {joining, func(a *asked) { a.name = "system:node:kith-carol" }, nil, "deny kith-carol is what others call"},
+		"to serve by the API server's name": {serves, func(a *asked) {
+			a.user, a.name, a.dns, a.ips = "system:node:kubernetes.default.svc", "system:node:kubernetes.default.svc", []string{"kubernetes.default.svc"}, []net.IP{ip("192.0.2.7")}
+		}, nil, ""},
+		"to serve as the API server's service":   {lies, func(a *asked) { a.ips = []net.IP{ip("10.43.0.1")} }, nil, ""},
+		"to serve as it, IPv4 in IPv6":           {lies, func(a *asked) { a.ips = []net.IP{ip("::ffff:10.43.0.1")} }, nil, ""},
+		"to serve as the API server at the LAN":  {lies, func(a *asked) { a.ips = []net.IP{ip("192.0.2.1")} }, nil, ""},
+		"to serve as the API server at loopback": {lies, func(a *asked) { a.ips = []net.IP{ip("127.0.0.1")} }, nil, ""},
+		"to serve link-local":                    {lies, func(a *asked) { a.ips = []net.IP{ip("169.254.1.1")} }, nil, ""},
+		"to serve as a pod":                      {lies, func(a *asked) { a.ips = []net.IP{ip("10.42.0.7")} }, nil, ""},
+		"to serve, as kithd's virtual kubelet":   {serves, func(a *asked) { a.user, a.name, a.dns = "system:node:kith", "system:node:kith", nil }, nil, ""},
 	} {
 		a := c.from
 		c.change(&a)
-		v := decide(a.request(t), nodes, c.granted)
+		v := decide(a.request(t), server, nodes, c.granted)
 		got := ""
 		if v.approve {
 			got = "approve"
@@ -129,7 +148,7 @@ func TestWhoGetsACertificate(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if v := decide(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte("x"), Groups: []string{joinGroup}}}, nodes, nil); v != (verdict{}) {
+	if v := decide(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte("x"), Groups: []string{joinGroup}}}, server, nodes, nil); v != (verdict{}) {
 		t.Errorf("what is no request: %+v", v)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kith.dev/engine/config"
+	"kith.dev/engine/join"
 	"kith.dev/engine/pki"
 )
 
@@ -48,6 +49,12 @@ func leaves(c *config.Config) []pki.Leaf {
 		client("dns", dnsUser),
 		{Name: "front-proxy-client", Authority: "front-proxy-ca", CommonName: "front-proxy-client"},
 	}
+}
+
+// itself is what no other node may be taken for.
+func itself(c *config.Config) join.Server {
+	api := leaves(c)[0]
+	return join.Server{Names: api.DNS, Addrs: api.IPs, Ranges: []netip.Prefix{c.ClusterCIDR, c.ServiceCIDR}}
 }
 
 // certificates makes what is missing or about to end, and the kubeconfigs.

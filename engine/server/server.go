@@ -314,7 +314,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 			Client: s.client, NodeName: c.NodeName, Cluster: c.ClusterCIDR, Server: c.NodeName, ServerLAN: c.AtLAN(), Others: network.Others,
 		}, s.log)
 	})
-	start("nodes that join", ready, func(ctx context.Context) error { return join.Approve(ctx, s.client, s.log) })
+	start("nodes that join", ready, func(ctx context.Context) error { return join.Approve(ctx, s.client, itself(s.config), s.log) })
 	return nil
 }
 

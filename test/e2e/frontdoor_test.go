@@ -49,6 +49,7 @@ func TestTheFrontDoor(t *testing.T) {
 			t.Error("it is open to the LAN")
 		}
 	})
+	t.Run("what listens on a laptop", func(t *testing.T) { whoListens(t, alice) })
 	t.Run("a restart of kithd", func(t *testing.T) {
 		if out := kith(t, alice, "kubeconfig", "--direct"); !strings.Contains(out, "https://127.0.0.1:6443") {
 			t.Errorf("past the front door:\n%s", out)

@@ -4,13 +4,16 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sys/unix"
 
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
@@ -64,6 +68,25 @@ spec:
 			t.Errorf("kith doctor:\n%s", out)
 		}
 	})
+	t.Run("it makes no packets by hand, and pings", func(t *testing.T) {
+		gateway, err := inside("cat", "/proc/net/route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := gatewayOf(t, gateway)
+		if out, err := inside("ping", at); err != nil || !strings.HasPrefix(out, "echo reply ") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if out, err := inside("raw", at); err == nil || !strings.Contains(err.Error(), "operation not permitted") {
+			t.Errorf("a raw socket: %v: %s", err, out)
+		}
+		status, err := inside("cat", "/proc/1/status")
+		_, set, ok := strings.Cut(status, "CapBnd:\t")
+		bounding, scan := strconv.ParseUint(strings.Fields(set + " -")[0], 16, 64)
+		if err != nil || !ok || scan != nil || bounding == 0 || bounding&(1<<unix.CAP_NET_RAW) != 0 {
+			t.Errorf("%v, %v: its capabilities are at most %#x", err, scan, bounding)
+		}
+	})
 	t.Run("process numbers are bounded", func(t *testing.T) {
 		if out, err := inside("threads", "3000"); err == nil {
 			t.Errorf("a guest has %s", out)
@@ -105,6 +128,20 @@ spec:
 	})
 	t.Run("it fills no more of the disk than its part", func(t *testing.T) { evictedAbroad(t, alice, bob, namespace) }) // and what bob evicts is evicted at home
 	t.Run("disruption budgets hold when its namespace is brought home", func(t *testing.T) { budgetsHold(t, alice) })
+}
+
+// gatewayOf is that of the default route in /proc/net/route (proc_pid_net(5)).
+func gatewayOf(t *testing.T, routes string) string {
+	t.Helper()
+	for line := range strings.Lines(routes) {
+		if f := strings.Fields(line); len(f) > 3 && f[1] == "00000000" {
+			if n, err := strconv.ParseUint(f[2], 16, 32); err == nil {
+				return netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, uint32(n)))).String()
+			}
+		}
+	}
+	t.Fatalf("no gateway in %s", routes)
+	return ""
 }
 
 // imageServer is a registry somewhere in the lab that counts who connects.

@@ -31,6 +31,7 @@ func TestAClusterOfThreeNodes(t *testing.T) {
 		{"a volume is where its pod is", c.volumes},
 		{"a NetworkPolicy holds on every node", c.policies},
 		{"strangers get nothing", c.strangers},
+		{"a node's key opens nothing of others", c.aNodesKey},
 		{"each account may what its page says", c.rights},
 		{"a restart ends no pod", c.restarts},
 		{"a node loses power and comes back", c.power},
@@ -262,11 +263,13 @@ func (c *office) strangers(t *testing.T) {
 	token := words[indexOf(words, "--token")+1]
 	lan, two := c.l.Laptop("lan"), c.l.Laptop("corp-2")
 	for name, try := range map[string]struct{ said, want string }{
-		"no token":       {c.join(t, two, "--node-name=x", "--ca-cert-hash="+hash), "token is missing"},
-		"a guess":        {c.join(t, two, "--node-name=x", "--ca-cert-hash="+hash, "--token=abcdef.0123456789abcdef"), "the server knows no token abcdef"},
-		"another hash":   {c.join(t, two, "--node-name=x", "--token="+token, "--ca-cert-hash=sha256:"+strings.Repeat("0", 64)), "not what ca-cert-hash says"},
-		"no hash":        {c.join(t, two, "--node-name=x", "--token="+token), "ca-cert-hash is missing"},
-		"another's name": {c.join(t, two, "--node-name=corp-1", "--token="+token, "--ca-cert-hash="+hash), "there is a node corp-1, and its name belongs to its key"},
+		"no token":              {c.join(t, two, "--node-name=x", "--ca-cert-hash="+hash), "token is missing"},
+		"a guess":               {c.join(t, two, "--node-name=x", "--ca-cert-hash="+hash, "--token=abcdef.0123456789abcdef"), "the server knows no token abcdef"},
+		"another hash":          {c.join(t, two, "--node-name=x", "--token="+token, "--ca-cert-hash=sha256:"+strings.Repeat("0", 64)), "not what ca-cert-hash says"},
+		"no hash":               {c.join(t, two, "--node-name=x", "--token="+token), "ca-cert-hash is missing"},
+		"another's name":        {c.join(t, two, "--node-name=corp-1", "--token="+token, "--ca-cert-hash="+hash), "there is a node corp-1, and its name belongs to its key"},
+		"the API server's name": {c.join(t, two, "--node-name=kubernetes.default.svc", "--token="+token, "--ca-cert-hash="+hash), "what others call the API server"},
+		"a peer's name":         {c.join(t, two, "--node-name=kith-carol", "--token="+token, "--ca-cert-hash="+hash), "what others call the API server"},
 	} {
 		if !strings.Contains(try.said, try.want) {
 			t.Errorf("%s: %s, want %q", name, try.said, try.want)

@@ -232,16 +232,35 @@ spec:
     command: ["/app", "serve"]
     env: [{name: PLANTED, value: "`+secret+`"}]
     livenessProbe: {exec: {command: ["/nothing", "-p`+secret+`"]}, periodSeconds: 1, failureThreshold: 1000}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first-word}
+spec: {containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, command: ["/`+secret+`", "serve"]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: image}
+spec: {containers: [{name: echo, image: "me:`+secret+`@registry.example/x:1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: nfs}
+spec:
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, nfs: {server: 127.0.0.1, path: "/export/`+secret+`"}}]
 `), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the log of the engine has the probe", func() string {
+	eventually(t, time.Minute, "the log of the engine has the probe, the first word, the image and the volume", func() string {
 		var log bytes.Buffer
 		if err := p.Logs(t.Context(), &log, "k8s", false); err != nil {
 			return err.Error()
 		}
-		if !strings.Contains(log.String(), secret) {
-			return "the kubelet does not tell of it yet"
+		for _, told := range []string{"-p" + secret, "stat /" + secret, "me:" + secret + "@registry.example", "127.0.0.1:/export/" + secret} {
+			if !strings.Contains(log.String(), told) {
+				return "the kubelet does not tell of " + told + " yet"
+			}
 		}
 		return ""
 	})

@@ -2,6 +2,7 @@ package guests
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,78 @@ func TestGuestsHaveASystemCallFilterAndUserNamespace(t *testing.T) {
 			{Name: "c", SecurityContext: &corev1.SecurityContext{ProcMount: ptr.To(corev1.UnmaskedProcMount)}}}}, terms)
 		if no := checker.check(unmasked, level); (no != nil) != confined {
 			t.Errorf("%s: an unmasked /proc: %v", level, no)
+		}
+	}
+}
+
+// A guest makes no packets by hand: no container has NET_RAW, which runtimes give unasked, and none may ask for it; it can ping all the same.
+func TestGuestsHaveNoRawSockets(t *testing.T) {
+	checker, err := newRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps := func(add, drop []corev1.Capability) *corev1.SecurityContext {
+		return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: add, Drop: drop}}
+	}
+	for _, level := range []v1alpha1.PodSecurityLevel{v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted, v1alpha1.PodSecurityPrivileged} {
+		confined := level != v1alpha1.PodSecurityPrivileged
+		terms := bobsTerms(level)
+		template := corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "i"}, {Name: "s", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}},
+			Containers:     []corev1.Container{{Name: "c"}, {Name: "chown", SecurityContext: caps([]corev1.Capability{"CHOWN"}, []corev1.Capability{"KILL"})}, {Name: "none", SecurityContext: caps(nil, []corev1.Capability{"ALL"})}},
+			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d",
+				SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}},
+		}
+		if level != v1alpha1.PodSecurityRestricted { // where a debugger has to drop all of them by itself
+			template.EphemeralContainers[0].SecurityContext = nil
+		}
+		pod := guestOf(template, terms)
+		if next, _, why := checker.debuggers(guestOf(corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}}, terms), &template, terms); why != "" || len(next.Spec.EphemeralContainers) != 1 {
+			t.Fatalf("%s: the debugger: %s", level, why)
+		} else {
+			pod.Spec.EphemeralContainers = next.Spec.EphemeralContainers
+		}
+		seen := 0
+		everyContainer(&pod.Spec, func(c *corev1.Container) {
+			seen++
+			without := c.SecurityContext != nil && c.SecurityContext.Capabilities != nil &&
+				(slices.Contains(c.SecurityContext.Capabilities.Drop, netRaw) || slices.Contains(c.SecurityContext.Capabilities.Drop, "ALL"))
+			if own := c.Name == "none" || c.Name == "d" && level == v1alpha1.PodSecurityRestricted; without != (confined || own) {
+				t.Errorf("%s: container %s has %+v", level, c.Name, c.SecurityContext)
+			}
+		})
+		if seen != 6 {
+			t.Errorf("%s: %d containers", level, seen)
+		}
+		if c := pod.Spec.Containers[1].SecurityContext.Capabilities; !slices.Contains(c.Add, "CHOWN") || !slices.Contains(c.Drop, "KILL") {
+			t.Errorf("%s: what it said itself became %+v", level, c)
+		}
+		if c := template.Containers[1].SecurityContext.Capabilities; len(c.Drop) != 1 {
+			t.Errorf("%s: the template itself was changed: %+v", level, c)
+		}
+		// Asked for, it is refused as the level says.
+		for _, asked := range []corev1.Capability{"NET_RAW", "CAP_NET_RAW", "ALL"} {
+			if no := checker.check(guestOf(corev1.PodSpec{Containers: []corev1.Container{{Name: "c", SecurityContext: caps([]corev1.Capability{asked}, nil)}}}, terms), level); (no != nil) != confined {
+				t.Errorf("%s: %s asked for: %v", level, asked, no)
+			}
+		}
+		for _, c := range []struct {
+			asked          []corev1.Sysctl
+			userNamespaces bool
+			want           string
+		}{
+			{nil, false, "0 2147483647"},
+			{nil, true, "0 65535"}, // of a user namespace; the kernel takes none that it has not
+			{[]corev1.Sysctl{{Name: "net/ipv4/ping_group_range", Value: "7 7"}}, true, "7 7"},
+		} {
+			terms.UserNamespaces = c.userNamespaces
+			if len(c.asked) == 0 && !confined {
+				continue
+			}
+			spec := guestOf(corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{Sysctls: c.asked}}, terms).Spec
+			if got := spec.SecurityContext.Sysctls; len(got) != 1 || got[0].Name != pingGroups || got[0].Value != c.want {
+				t.Errorf("%s: groups that may ping: %+v, want %s", level, got, c.want)
+			}
 		}
 	}
 }

@@ -287,6 +287,42 @@ func confine(spec *corev1.PodSpec, t *grants.Terms) {
 	if t.UserNamespaces {
 		spec.HostUsers = ptr.To(false) // root in the guest is nobody outside (KEP-127)
 	}
+	everyContainer(spec, withoutRaw)
+	letPing(spec.SecurityContext, t.UserNamespaces)
+}
+
+// netRaw makes packets by hand: any sender, any protocol, ARP. Runtimes give it to every container; the levels do not let one ask for it
+// (policy.CheckCapabilitiesBaseline), but say nothing of one that has it unasked.
+const netRaw corev1.Capability = "NET_RAW"
+
+// withoutRaw drops it, beside what the container drops itself. What it asks for stays: that is for check to refuse.
+func withoutRaw(c *corev1.Container) {
+	if c.SecurityContext == nil {
+		c.SecurityContext = &corev1.SecurityContext{}
+	}
+	if c.SecurityContext.Capabilities == nil {
+		c.SecurityContext.Capabilities = &corev1.Capabilities{}
+	}
+	caps := c.SecurityContext.Capabilities
+	if !slices.Contains(caps.Drop, netRaw) && !slices.Contains(caps.Drop, "ALL") {
+		caps.Drop = append(caps.Drop, netRaw)
+	}
+}
+
+// pingGroups are those whose members may ask for echoes without netRaw.
+const pingGroups = "net.ipv4.ping_group_range"
+
+// letPing lets every group of the pod, unless the pod says which. containerd does so too, but not where the pod has a user namespace
+// (internal/cri/server/podsandbox of v2.3): its groups are 65 536 then, and the kernel takes none that it has not.
+func letPing(security *corev1.PodSecurityContext, userNamespace bool) {
+	if slices.ContainsFunc(security.Sysctls, func(s corev1.Sysctl) bool { return s.Name == pingGroups }) {
+		return
+	}
+	all := "0 2147483647"
+	if userNamespace {
+		all = "0 65535"
+	}
+	security.Sysctls = append(security.Sysctls, corev1.Sysctl{Name: pingGroups, Value: all})
 }
 
 // leastScratch is what a guest may write under a contract that grants no ephemeral-storage: logs and small files.

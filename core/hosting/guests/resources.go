@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
 )
 
@@ -115,6 +116,9 @@ func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.T
 		}
 		tried := next.DeepCopy()
 		c.ImagePullPolicy = t.Images.Pull(c.Image, c.ImagePullPolicy)
+		if t.Level != v1alpha1.PodSecurityPrivileged {
+			withoutRaw((*corev1.Container)(&c.EphemeralContainerCommon))
+		}
 		tried.Spec.EphemeralContainers = append(tried.Spec.EphemeralContainers, c)
 		no := r.check(tried, t.Level)
 		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {

@@ -19,6 +19,7 @@ type rule struct {
 	text  string
 	words []string
 	run   int
+	left  *regexp.Regexp // what matched and this matches too is left as it is; nil: nothing
 }
 
 // secretWord is a name whose value is nobody else's business, or the end of one.
@@ -46,41 +47,72 @@ var blocks = []rule{
 	{match: regexp.MustCompile(`(?s)\A(?:[A-Za-z0-9+/=\s]|\\n)*-----END [A-Z0-9 ]{1,40}-----`), text: Mark, words: []string{"-----END "}},
 }
 
+// quoted is a text in quotes, also in a string within strings: "x", \"x\", \\\"x\\\".
+const quoted = `(?:\\+"(?:[^"\\]|\\\\.)*\\*"|"(?:[^"\\]|\\.)*"?)`
+
+// ofPods are where programs that run pods, the kubelet, containerd and runc, tell what a pod's owner wrote into its spec, which may be anything: what
+// is run and where, images, sources of volumes, what hooks and probes said. A path of the laptop's own, or the reason, is not among it.
+var ofPods = []rule{
+	// exec: "x": executable file not found in $PATH, exec: "/x": stat /x: no such file or directory, chdir to cwd ("/x"), fork/exec /x: no such file
+	{regexp.MustCompile(`(\bexec: )` + quoted + `(: )?(?:(?:stat|lstat|open) .*?(: no such|: permission|: not a|: too many|: is a|: invalid|$))?`), "${1}" + Mark + "${2}${3}", []string{"exec: "}, 0, nil},
+	{regexp.MustCompile(`(fork/exec |chdir to cwd )[^:]+`), "${1}" + Mark, []string{"fork/exec ", "chdir to cwd "}, 0, nil},
+	// command 'sh -c x' exited with 1: what it said
+	{regexp.MustCompile(`(\bcommand ')(?:.*(' exited with \d+)|.*)(?:: .*)?`), "${1}" + Mark + "${2}", []string{"command '"}, 0, nil},
+	// What a probe says, unless the kubelet says it.
+	{regexp.MustCompile(`(\b[oO]utput(?:\\*")?[=:] ?)` + quoted), "${1}" + Mark, []string{"output"}, 0,
+		regexp.MustCompile(`[=:] ?\\*"(?:Get \\*"|dial (?:tcp|udp|unix) |HTTP probe failed|command timed out|timeout|service unhealthy|")`)},
+	// What is mounted for a pod: whole, and where the program that mounts says its name, server:/path.
+	{regexp.MustCompile(`(Mounting arguments: |Unmounting arguments: ).*?(\\+n|$)`), "${1}" + Mark + "${2}", []string{"ounting arguments: "}, 0, nil},
+	{regexp.MustCompile(`((?:\[[0-9A-Fa-f:.%]+\]|\b[A-Za-z0-9][A-Za-z0-9.-]*):)/[^/\s"'\\,;][^\s"'\\,;]*`), "${1}" + Mark, []string{":/"}, 0,
+		regexp.MustCompile(`^(?:unix|file|kubernetes\.io|[A-Z][a-z]+[A-Za-z]*):/(?:run|var/lib/kith|var/lib/kubelet|etc|proc|sys|dev|usr)/`)},
+}
+
+// ofImages come after those of URLs.
+var ofImages = []rule{
+	// An image with a user and a password, or a token, which no reference may have and somebody writes all the same: me:x@registry.example/y:1. A digest
+	// stands behind an @, too.
+	{regexp.MustCompile(`[^\s"'/@=,;(){}<>\[\]\\]+:[^\s"'@\\]+@([A-Za-z0-9\[][A-Za-z0-9.-]*:?)`), Mark + "@${1}", []string{"@"}, 0, digest},
+	{regexp.MustCompile(`((?i:image|reference|ref)[A-Za-z]*(?:\\*")?(?:[=: ]|: )(?:\\*")?)[^\s"'/@\\]+@([A-Za-z0-9\[][A-Za-z0-9.-]*:?)`), "${1}" + Mark + "@${2}", []string{"@"}, 0, digest},
+}
+
+// digest is where one begins (OCI image specification).
+var digest = regexp.MustCompile(`@(?:sha(?:256|384|512)|blake3):$`)
+
 // rules are for lines, in this order.
-var rules = []rule{
+var rules = slices.Concat(ofPods, []rule{
 	// A whole pod or container, as programs in Go print one (%+v, %#v) and as JSON: what it is told is its owner's. Why it did not start is kept.
-	{regexp.MustCompile(`((?:EnvVar|Container|PodSpec|PodTemplateSpec|Secret|ConfigMap)\{).*?( start failed in pod .*)?$`), "${1}" + Mark + "${2}",
-		[]string{"envvar{", "container{", "podspec{", "podtemplatespec{", "secret{", "configmap{"}, 0},
-	{regexp.MustCompile(`("(?:env|args|command|stringData|data|binaryData)\\*"\s*:\s*)[\[{].*`), "${1}" + Mark, []string{`"env`, `"args`, `"command`, `"stringdata`, `"data`, `"binarydata`}, 0},
-	{regexp.MustCompile(`("value\\*"\s*:\s*)(?:\\+"(?:[^"\\]|\\\\.)*\\*"|"(?:[^"\\]|\\.)*"?)`), "${1}" + Mark, []string{`"value`}, 0},
+	{regexp.MustCompile(`((?:EnvVar|Container|PodSpec|PodTemplateSpec|Secret|ConfigMap|Volume|VolumeSource|Probe|ProbeHandler|ExecAction|HTTPGetAction|Lifecycle|LifecycleHandler)\{).*?( start failed in pod .*)?$`), "${1}" + Mark + "${2}",
+		[]string{"envvar{", "container{", "podspec{", "podtemplatespec{", "secret{", "configmap{", "volume{", "source{", "probe{", "handler{", "action{", "lifecycle{"}, 0, nil},
+	{regexp.MustCompile(`("(?:env|args|command|stringData|data|binaryData|volumes|mountOptions|volumeAttributes|httpHeaders|exec|nfs|cephfs|rbd|iscsi|glusterfs|csi|flexVolume)\\*"\s*:\s*)[\[{].*`), "${1}" + Mark, []string{`"env`, `"args`, `"command`, `"stringdata`, `"data`, `"binarydata`, `"volume`, `"mountoptions`, `"httpheaders`, `"exec`, `"nfs`, `"cephfs`, `"rbd`, `"iscsi`, `"glusterfs`, `"csi`, `"flexvolume`}, 0, nil},
+	{regexp.MustCompile(`("value\\*"\s*:\s*)(?:\\+"(?:[^"\\]|\\\\.)*\\*"|"(?:[^"\\]|\\.)*"?)`), "${1}" + Mark, []string{`"value`}, 0, nil},
 	// A field that the API server refuses: it says what was in it.
-	{regexp.MustCompile(`((?:env|args|command|[dD]ata|annotations)\b[^\s:]*: (?:Invalid|Unsupported) value: |(?:Invalid|Unsupported) value: (?:\\*")?[A-Za-z0-9.]*[{\[]).*`), "${1}" + Mark, []string{" value: "}, 0},
+	{regexp.MustCompile(`((?:env|args|command|[dD]ata|annotations)\b[^\s:]*: (?:Invalid|Unsupported) value: |(?:Invalid|Unsupported) value: (?:\\*")?[A-Za-z0-9.]*[{\[]).*`), "${1}" + Mark, []string{" value: "}, 0, nil},
 	// What is run in a container, as the kubelet tells of a probe or a hook: cmd="[redis-cli -a x ping]", cmd=["redis-cli","-a"].
-	{regexp.MustCompile(`(?i)\b((?:cmd|command|execCommand|argv|args)(?:\\*")?\s*[:=]\s*)(?:"\[(?:[^"\\]|\\.)*"?|\[.*\]|\[.*)`), "${1}" + Mark, []string{"cmd", "command", "argv", "args"}, 0},
-	{regexp.MustCompile(`(Exec lifecycle hook \().*?(\) for Container|$)`), "${1}" + Mark + "${2}", []string{"exec lifecycle hook"}, 0},
+	{regexp.MustCompile(`(?i)\b((?:cmd|command|execCommand|argv|args)(?:\\*")?\s*[:=]\s*)(?:"\[(?:[^"\\]|\\.)*"?|\[.*\]|\[.*)`), "${1}" + Mark, []string{"cmd", "command", "argv", "args"}, 0, nil},
+	{regexp.MustCompile(`(Exec lifecycle hook \().*?(\) for Container|$)`), "${1}" + Mark + "${2}", []string{"exec lifecycle hook"}, 0, nil},
 	// What is base64 of JSON: JWT (RFC 7519), and what registries are told.
-	{regexp.MustCompile(`\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?|eyJ[A-Za-z0-9+/_-]{16,}={0,2}`), Mark, []string{"ey"}, 10},
+	{regexp.MustCompile(`\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?|eyJ[A-Za-z0-9+/_-]{16,}={0,2}`), Mark, []string{"ey"}, 10, nil},
 	// HTTP headers, which may be of several words: "Authorization: Bearer x", "authorization=Basic x", "Cookie: a=x; b=y"; and "bearer x".
-	{regexp.MustCompile(`(?i)\b((?:authorization|cookie)\\*["']?\s*[:=]\s*)(?:digest\b.*|\[?\\*["'][^"'\\]*|\[.*|[^"'\\\s\[][^"]*)`), "${1}" + Mark, []string{"authorization", "cookie"}, 0},
-	{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{6,}`), "${1}" + Mark, []string{"bearer", "basic"}, 0},
+	{regexp.MustCompile(`(?i)\b((?:authorization|cookie)\\*["']?\s*[:=]\s*)(?:digest\b.*|\[?\\*["'][^"'\\]*|\[.*|[^"'\\\s\[][^"]*)`), "${1}" + Mark, []string{"authorization", "cookie"}, 0, nil},
+	{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{6,}`), "${1}" + Mark, []string{"bearer", "basic"}, 0, nil},
 	// https://user:password@host, https://token@host, user:password@tcp(host)
-	{regexp.MustCompile(`(://)(?:[^\s"'/@]*:[^\s"']*|[^\s"'/@]+)@`), "${1}" + Mark + "@", []string{"://"}, 0},
-	{regexp.MustCompile(`[^\s"'/@]+:[^\s"']*(@(?:tcp|unix)\()`), Mark + "${1}", []string{"@tcp(", "@unix("}, 0},
+	{regexp.MustCompile(`(://)(?:[^\s"'/@]*:[^\s"']*|[^\s"'/@]+)@`), "${1}" + Mark + "@", []string{"://"}, 0, nil},
+	{regexp.MustCompile(`[^\s"'/@]+:[^\s"']*(@(?:tcp|unix)\()`), Mark + "${1}", []string{"@tcp(", "@unix("}, 0, nil},
 	// password=x, "client-key-data": "x", dbPassword: 'x y', --token x, and JSON in a string: \"token\":\"x\"
-	{regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?["'])?\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, secretWords, 0},
-	{regexp.MustCompile(`(?i)(--[a-z-]*` + secretWord + `\s+)(?:\\"[^"\\]*\\"|"[^"]*"|'[^']*'|[^\s"'\\-][^\s"']*)`), "${1}" + Mark, secretWords, 0},
-	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]*_(?:KEY|PW|DSN|CREDS)\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, []string{"_key", "_pw", "_dsn", "_creds"}, 0},
+	{regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?["'])?\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, secretWords, 0, nil},
+	{regexp.MustCompile(`(?i)(--[a-z-]*` + secretWord + `\s+)(?:\\"[^"\\]*\\"|"[^"]*"|'[^']*'|[^\s"'\\-][^\s"']*)`), "${1}" + Mark, secretWords, 0, nil},
+	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]*_(?:KEY|PW|DSN|CREDS)\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, []string{"_key", "_pw", "_dsn", "_creds"}, 0, nil},
 	// Tokens that say themselves what they are: of kubeadm, GitHub, GitLab, Slack, AWS, npm, Google, Vault, Docker, Stripe, age, OpenAI's kind.
-	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Mark, []string{"."}, 16},
+	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Mark, []string{"."}, 16, nil},
 	{regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|` +
 		`npm_[A-Za-z0-9]{30,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hvs\.[A-Za-z0-9_-]{20,}|dckr_pat_[A-Za-z0-9_-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|` +
 		`AGE-SECRET-KEY-[A-Z0-9]{20,}|sk-[A-Za-z0-9_-]{20,})`), Mark,
-		[]string{"gh", "glpat-", "xox", "akia", "asia", "npm_", "aiza", "ya29.", "hvs.", "dckr_pat_", "k_live_", "k_test_", "age-secret-key-", "sk-"}, 14},
+		[]string{"gh", "glpat-", "xox", "akia", "asia", "npm_", "aiza", "ya29.", "hvs.", "dckr_pat_", "k_live_", "k_test_", "age-secret-key-", "sk-"}, 14, nil},
 	// A key of 32 bytes in base64, as WireGuard's, and any value of 40 and more after "key" or "data".
-	{regexp.MustCompile(`[A-Za-z0-9+/_-]{43,}=`), Mark, []string{"="}, 43},
+	{regexp.MustCompile(`[A-Za-z0-9+/_-]{43,}=`), Mark, []string{"="}, 43, nil},
 	{regexp.MustCompile(`(?i)((?:key|data|cert|hash|salt)[a-z]*(?:\\?["'])?\s*[:=]?\s*(?:\\?["'])?)[A-Za-z0-9+/_-]{40,}={0,2}`), "${1}" + Mark,
-		[]string{"key", "data", "cert", "hash", "salt"}, 40},
-}
+		[]string{"key", "data", "cert", "hash", "salt"}, 40, nil},
+}, ofImages)
 
 var (
 	// query is that of a URL. What is asked may be a command that is run in a pod, or a signature by which a store of images lets in.
@@ -141,6 +173,23 @@ func withoutValues(query []byte) []byte {
 	return append([]byte("?"), bytes.Join(pairs, between)...)
 }
 
+// on gives a line with what matches replaced.
+func (r rule) on(line []byte) []byte {
+	if r.left == nil {
+		return r.match.ReplaceAll(line, []byte(r.text))
+	}
+	var out []byte
+	end := 0
+	for _, at := range r.match.FindAllSubmatchIndex(line, -1) {
+		if r.left.Match(line[at[0]:at[1]]) {
+			continue
+		}
+		out = r.match.Expand(append(out, line[end:at[0]]...), []byte(r.text), line, at)
+		end = at[1]
+	}
+	return append(out, line[end:]...)
+}
+
 // one gives a line without what looks secret; small is the line in small letters.
 func one(line, small []byte) []byte {
 	run := longest(line)
@@ -149,7 +198,7 @@ func one(line, small []byte) []byte {
 	}
 	for _, r := range rules {
 		if run >= r.run && holds(small, r.words) {
-			line = r.match.ReplaceAll(line, []byte(r.text))
+			line = r.on(line)
 		}
 	}
 	if run < 64 {

@@ -71,7 +71,30 @@ var secrets = map[string]struct{ text, secret string }{
 	"WireGuard, on a new line": {`msg="[Interface]\nPrivate\n` + wg + `\n"`, wg},
 	"WireGuard, in hex":        {"private_key=c8a9f3e53165f975c9b5ed2d5e2b88ef394c36afa175dad850822024181df069", "c8a9f3e5"},
 	"Vault":                    {"renewed hvs.CAESIJ0123456789abcdefghij", "CAESIJ"},
-	"last-applied":             {`{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"api-key\":\"hunter2\"}}"}`, "hunter2"},
+	// What the owner of a pod wrote into its spec.
+	"image, a password":            {`Failed to pull image "me:hunter2@registry.example/team/web:1": failed to resolve reference`, "hunter2"},
+	"image, a password and a path": {`image=me:hun/ter2@registry.example:5000/web@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`, "ter2"},
+	"image, in a string":           {`err="failed to resolve image \"me:hunter2@registry.example/web\": invalid reference format"`, "hunter2"},
+	"image, a token":               {`PullImage "hunter2@registry.example/web:1"`, "hunter2"},
+	"image, YAML":                  {"  image: hunter2@registry.example/web:1", "hunter2"},
+	"image, in a list":             {"registries: [me:hunter2@registry.example:5000]", "hunter2"},
+	"command, its first word":      {`err="failed to create containerd task: OCI runtime create failed: unable to start container process: error during container init: exec: \"hunter2\": executable file not found in $PATH"`, "hunter2"},
+	"command, a path":              {`exec: "/hunter2": stat /hunter2: no such file or directory`, "hunter2"},
+	"command, in a string twice":   {`msg="err=\"exec: \\\"login hunter2\\\": stat login hunter2: no such file or directory\""`, "hunter2"},
+	"command, a script":            {`exec: "sh -c \"login hunter2\"": executable file not found in $PATH`, "hunter2"},
+	"command, forked":              {"fork/exec /opt/hunter2: no such file or directory", "hunter2"},
+	"working folder":               {`chdir to cwd ("/hunter2") set in config.json failed: no such file or directory`, "hunter2"},
+	"hook, and what it said":       {`err="command 'sh -c login hunter2' exited with 1: hunter2 is wrong"`, "hunter2"},
+	"probe, what it said":          {`msg="Probe failed" probeType="Readiness" probeResult="failure" output="login with hunter2 failed\n"`, "hunter2"},
+	"probe, Go":                    {"&Probe{ProbeHandler:ProbeHandler{Exec:&ExecAction{Command:[login hunter2],},},}", "hunter2"},
+	"volume, NFS":                  {"mount.nfs: access denied by server while mounting nas.example:/export/hunter2", "hunter2"},
+	"volume, NFS over IPv6":        {"mount.nfs: mounting [fd00::1]:/export/hunter2 failed", "hunter2"},
+	"volume, how it is mounted":    {`err="mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t cifs -o username=me //nas/hunter2 /var/lib/kith/x\nOutput: no\n"`, "hunter2"},
+	"volume, Go":                   {"volume &Volume{Name:x,VolumeSource:VolumeSource{NFS:&NFSVolumeSource{Server:nas,Path:/hunter2,},},}", "hunter2"},
+	"volume, JSON":                 {`{"volumes":[{"name":"x","nfs":{"server":"nas","path":"/hunter2"}}]}`, "hunter2"},
+	"volume, its attributes":       {`{"csi":{"driver":"x","volumeAttributes":{"share":"//nas/hunter2"}}}`, "hunter2"},
+	"header of a probe":            {`{"httpGet":{"httpHeaders":[{"name":"X","value":"hunter2"}]}}`, "hunter2"},
+	"last-applied":                 {`{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"api-key\":\"hunter2\"}}"}`, "hunter2"},
 }
 
 func TestWhatLooksSecretIsTakenOut(t *testing.T) {
@@ -101,6 +124,11 @@ func TestWhatHelpsIsLeft(t *testing.T) {
 		"image registry.example:5000/team/web@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 pulled",
 		"is kithd running there? key=value is not asked for",
 		`msg="local API call" call="GET /v1/doctor" uid=1000 pid=4711 err=<nil>`,
+		`Pulled image "registry.example:5000/team/web:1@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`,
+		`msg="Probe failed" output="Get \"http://10.42.0.7:8080/\": dial tcp 10.42.0.7:8080: connect: connection refused"`,
+		`probeResult="failure" output="HTTP probe failed with statuscode: 503"`,
+		"dial unix:/run/kith/k8s/containerd/containerd.sock: no such file or directory",
+		"root@alice asks; 10.42.0.7:8080 answers https://[fd00::1]:6450/v1/hello",
 		"Contract.kith.dev \"c\" is invalid: spec.name: Invalid value: \"A\": must be in small letters",
 	} {
 		if got := redact.String(text); got != text {

@@ -38,6 +38,8 @@ var tools = map[string]func(args []string) error{
 	"threads": threads,
 	"spill":   spill,
 	"flood":   flood,
+	"ping":    ping,
+	"raw":     raw,
 }
 
 func main() {

@@ -206,6 +206,20 @@ func TestDescriptionsAreSmall(t *testing.T) {
 	}
 }
 
+// A layer of terabytes is not begun, and none without an end.
+func TestLayersHaveAnEnd(t *testing.T) {
+	for size, fits := range map[int64]bool{-1: false, 0: false, 1: true, 20 << 30: true, 32 << 30: true, 32<<30 + 1: false, 1 << 40: false, 1<<63 - 1: false} {
+		for _, kind := range []string{ocispec.MediaTypeImageLayerGzip, ocispec.MediaTypeImageLayerZstd, images.MediaTypeDockerSchema2LayerGzip} {
+			if err := small(ocispec.Descriptor{MediaType: kind, Size: size}); (err == nil) != fits {
+				t.Errorf("%s of %d bytes: %v", kind, size, err)
+			}
+		}
+	}
+	if err := small(ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest}); err == nil {
+		t.Error("a manifest without a size")
+	}
+}
+
 func TestCredentials(t *testing.T) {
 	for _, c := range []struct {
 		in           auth

@@ -150,10 +150,18 @@ func (a auth) parse() (user, secret string, err error) {
 // distribution specification 1.1).
 const mostDescription = 4 << 20
 
+// mostLayer bounds what one layer says it has, which is as much as containerd takes of it: the largest there are have some ten GiB. Of one that says
+// nothing (0) containerd would take whatever comes, for ever (core/content.Copy of v2.3).
+const mostLayer = 32 << 30
+
+// small refuses what is larger than its kind is.
 func small(d ocispec.Descriptor) error {
 	described := images.IsManifestType(d.MediaType) || images.IsIndexType(d.MediaType) || images.IsConfigType(d.MediaType)
 	if (described || !images.IsLayerType(d.MediaType)) && d.Size > mostDescription {
 		return fmt.Errorf("%s %s has %d bytes, want at most %d", d.MediaType, d.Digest, d.Size, mostDescription)
+	}
+	if d.Size < 1 || d.Size > mostLayer {
+		return fmt.Errorf("%s %s has %d bytes, want 1 to %d", d.MediaType, d.Digest, d.Size, int64(mostLayer))
 	}
 	return nil
 }
