@@ -210,15 +210,7 @@ func answering(t *testing.T, p *lab.Laptop) {
 			one.Close()
 		}
 	}()
-	go func() {
-		for buf := make([]byte, 2000); ; {
-			_, from, err := c.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteTo(fmt.Appendf(nil, `{"name":"machine %s"}`, p.Name()), from)
-		}
-	}()
+	go answerPackets(p, c)
 }
 
 // metadata puts the address at which clouds tell machines their secrets on the LAN, with a route of every node's to it.
@@ -237,13 +229,40 @@ func (o *outpost) metadata(t *testing.T) string {
 	return (&fenced{t: t}).listen(lan, at+":80")
 }
 
+// heard has a program of the machine's own listen to a group on the link of its pods.
+func heard(t *testing.T, p *lab.Laptop) string {
+	t.Helper()
+	group := &net.UDPAddr{IP: net.IPv4(224, 0, 0, 77), Port: 9997}
+	var c *net.UDPConn
+	must(t, p.InNetwork(func() error {
+		link, err := net.InterfaceByName("cni0")
+		if err == nil {
+			c, err = net.ListenMulticastUDP("udp4", link, group)
+		}
+		return err
+	}))
+	t.Cleanup(func() { c.Close() })
+	go answerPackets(p, c)
+	return group.String()
+}
+
+func answerPackets(p *lab.Laptop, c net.PacketConn) {
+	for buf := make([]byte, 2000); ; {
+		_, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		_, _ = c.WriteTo(fmt.Appendf(nil, `{"name":"machine %s"}`, p.Name()), from)
+	}
+}
+
 var linkLocals = regexp.MustCompile(`fe80::[0-9a-f:]+`)
 
 // linkLocal are the targets that have no address beyond the link of a node's pods.
 func linkLocal(t *testing.T, at, node *lab.Laptop, mine string) (list []target) {
 	t.Helper()
 	list = append(list, target{what: "whoever hears a broadcast on " + node.Name(), at: "cast:255.255.255.255:9999"},
-		target{what: "whoever hears multicast on " + node.Name(), at: "cast:224.0.0.1:9999"})
+		target{what: "whoever hears multicast on " + node.Name(), at: "cast:" + heard(t, node)})
 	out := kubectl(t, at, "-n", "den", "exec", mine, "--", "/app", "addresses")
 	pod := linkLocals.FindString(out)
 	if pod == "" {
