@@ -38,7 +38,15 @@ type target struct {
 
 // TestWhatGuestsReachOnOneNode is the table for the built-in engine.
 func TestWhatGuestsReachOnOneNode(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 3})
+	o := onLaptop(laptops(t, lab.Options{Laptops: 3}))
+	addressesFrom(t, o.at, "10.42.0.100") // such as no pod of alice's or carol's has
+	o.settle(t)
+	o.laptop(true)
+	o.table(t)
+}
+
+// onLaptop is bob's laptop, whatever its engine.
+func onLaptop(l *lab.Lab) *outpost {
 	bob := l.Laptop("bob")
 	o := &outpost{l: l, name: "bob", at: bob, nodes: []*lab.Laptop{bob}, alice: l.Laptop("alice"), carol: l.Laptop("carol")}
 	o.start = func(t *testing.T) { must(t, bob.StartDaemon(t.Context())) }
@@ -48,14 +56,17 @@ func TestWhatGuestsReachOnOneNode(t *testing.T) {
 		}
 		must(t, bob.StopDaemon(t.Context())) // or it would be back after a second
 	}
-	addressesFrom(t, bob, "10.42.0.100") // such as no pod of alice's or carol's has
-	o.settle(t)
+	return o
+}
+
+// laptop adds what a laptop's own cluster has at addresses that all laptops have. Where guests live in their home's address space, that is what
+// answers them there.
+func (o *outpost) laptop(homes bool) {
 	o.cluster = append(o.cluster,
 		target{what: "kubelet", at: "tcp:10.42.255.1:10250"},
-		target{what: "kubelet of the bridge", at: "tcp:10.42.0.1:22"},
-		target{what: "API server", at: "tcp:10.42.255.1:6443", ofHome: true},
-		target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: true})
-	o.table(t)
+		target{what: "the bridge's address", at: "tcp:10.42.0.1:22"},
+		target{what: "API server", at: "tcp:10.42.255.1:6443", ofHome: homes},
+		target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: homes})
 }
 
 // TestWhatGuestsReachOnTwoNodes is the table for a kithd that attached to a cluster of two nodes, and runs on the first alone.
