@@ -478,7 +478,7 @@ func (o *outpost) wrongRange(t *testing.T) {
 			break
 		}
 	}
-	time.Sleep(5 * time.Second) // so long it may take to see what it would do with them
+	time.Sleep(5 * time.Second)                   // so long it may take to see what it would do with them
 	doctor, _ := o.at.Kith(t.Context(), "doctor") // it fails where it finds something
 	if status, _ := o.at.Kith(t.Context(), "status"); !strings.Contains(why+status+doctor, "podRange") {
 		t.Errorf("ROW the owner -> podRange: is not told that it is wrong\n%s\n%s", status, doctor)
