@@ -34,6 +34,7 @@ type target struct {
 	what, at string
 	ofKithd  bool // it answers while kithd runs
 	ofHome   bool // a guest that asks there asks its own home, which may answer
+	unsure   bool // not on every engine do the owner's own pods have an answer; the group beside it shows that packets to many are heard
 }
 
 // TestWhatGuestsReachOnOneNode is the table for the built-in engine.
@@ -272,7 +273,7 @@ var linkLocals = regexp.MustCompile(`fe80::[0-9a-f:]+`)
 // linkLocal are the targets that have no address beyond the link of a node's pods.
 func linkLocal(t *testing.T, at, node *lab.Laptop, mine string) (list []target) {
 	t.Helper()
-	list = append(list, target{what: "whoever hears a broadcast on " + node.Name(), at: "cast:255.255.255.255:9999"},
+	list = append(list, target{what: "whoever hears a broadcast on " + node.Name(), at: "cast:255.255.255.255:9999", unsure: true},
 		target{what: "whoever hears multicast on " + node.Name(), at: "cast:" + heard(t, node)})
 	out := kubectl(t, at, "-n", "den", "exec", mine, "--", "/app", "addresses")
 	pod := linkLocals.FindString(out)
@@ -351,7 +352,7 @@ func shut(t *testing.T, who string, list []target, got map[string]swept) {
 func open(t *testing.T, who string, list []target, got map[string]swept, kithd bool) {
 	t.Helper()
 	for _, one := range list {
-		if s := got[one.at]; s.Answered == 0 && (kithd || !one.ofKithd) {
+		if s := got[one.at]; s.Answered == 0 && (kithd || !one.ofKithd) && !one.unsure {
 			t.Errorf("ROW %s -> %s (%s): CLOSED, want open: %d tries, %s", who, one.what, one.at, s.Tries, s.Error)
 		}
 	}
