@@ -35,6 +35,9 @@ var tools = map[string]func(args []string) error{
 	"tries":   tries,
 	"reverse": reverse,
 
+	"sweep":     sweep,
+	"addresses": addresses,
+
 	"threads": threads,
 	"spill":   spill,
 	"flood":   flood,

@@ -1,0 +1,33 @@
+//go:build lab && soak
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// TestWhatGuestsReachOnOtherEngines is the table for a laptop with the interface of K3s, and for one whose kithd attached to its cluster.
+func TestWhatGuestsReachOnOtherEngines(t *testing.T) {
+	for _, one := range []struct {
+		name    string
+		engines map[string]string
+		attach  bool
+	}{
+		{"k3s", map[string]string{"bob": lab.K3s}, false},
+		{"kubeconfig", nil, true},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			o := onLaptop(laptops(t, lab.Options{Laptops: 3, Engines: one.engines}))
+			if one.attach {
+				attach(t, o.at)
+			}
+			eventually(t, time.Minute, "kithd of bob is ready", func() string { return engineReady(t, o.at) })
+			o.settle(t)
+			o.laptop(false)
+			o.table(t)
+		})
+	}
+}
