@@ -122,7 +122,7 @@ func TestAWrongRangeIsToldAndClosesTheCluster(t *testing.T) {
 		return ""
 	})
 	stdout, _, err := bob.Exec(t.Context(), "kith", "doctor")
-	if err == nil || !strings.Contains(string(stdout), "podRange is 10.99.0.0/16") || !strings.Contains(string(stdout), "set podRange") {
+	if err == nil || !strings.Contains(stdout, "podRange is 10.99.0.0/16") || !strings.Contains(stdout, "set podRange") {
 		t.Errorf("doctor: %v\n%s", err, stdout)
 	}
 	set("")
