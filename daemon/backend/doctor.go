@@ -244,10 +244,9 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 		bounded, cancel := context.WithTimeout(ctx, ownContracts)
 		ours, err := c.Provider.Contracts(bounded, peering.Caller{ID: k.ID})
 		cancel()
-		if err != nil {
-			b.Log.Debug("own contracts could not be read", "peer", k.Name, "err", err)
-		}
-		p.Contracts = ours
+		p.Contracts, p.Unread = ours, err
+	} else if b.Engine != nil {
+		p.Unread = errors.New("Kith's controllers do not run, for want of a Kubernetes that answers")
 	}
 	for _, ctr := range p.Contracts {
 		if ctr.Role == contract.Consumer {

@@ -87,6 +87,8 @@ func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
 func (e Engine) node(ctx context.Context, in about, see string, report func(api.Finding)) {
 	n, err := bounded(ctx, e.Node)
 	switch {
+	case err != nil && e.Why != "": // what the engine says of it, as kith status does
+		report(in.fail("node", "this machine's node cannot be read", e.Why, see))
 	case err != nil:
 		report(in.fail("node", "this machine's node cannot be read", err.Error(), see))
 	case !n.Ready:

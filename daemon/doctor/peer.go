@@ -23,6 +23,7 @@ type Peer struct {
 	Addresses []string // host:port, best first
 
 	Contracts []peering.ContractRef // in force here
+	Unread    error                 // why those are not known; nil: they are
 	// Theirs asks the peer which contracts it holds to be in force.
 	Theirs func(context.Context) ([]peering.ContractRef, error)
 
@@ -50,7 +51,7 @@ func (p Peer) Check(ctx context.Context, report func(api.Finding)) {
 	in := about{area: api.AreaPeer, peer: p.Name}
 	answers := p.reach(ctx, in, report)
 	p.contracts(ctx, in, answers, report)
-	if len(p.Contracts) == 0 {
+	if len(p.Contracts) == 0 && (p.Unread == nil || !p.HasTunnel) {
 		return
 	}
 	p.tunnel(ctx, in, report)
@@ -161,6 +162,12 @@ func (p Peer) contracts(ctx context.Context, in about, answers bool, report func
 	if err != nil {
 		if len(p.Contracts) > 0 {
 			report(in.fail("contract", p.Name+" does not say which contracts are in force", err.Error(), "see its log, and whether its Kubernetes is ready: kith status there"))
+		}
+		return
+	}
+	if p.Unread != nil {
+		for _, t := range theirs {
+			report(in.warn("contract", fmt.Sprintf("contract %s is in force at %s; whether it is here is not known", t.ID, p.Name), p.Unread.Error(), "mend what is said of this laptop's Kubernetes"))
 		}
 		return
 	}

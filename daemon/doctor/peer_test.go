@@ -84,6 +84,7 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 			p.Theirs = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
 		}, all, "contract fail: starting"},
 		"it ended here":     {func(p *Peer) { p.Contracts = nil }, "address connect key protocol clock contract", "contract warning: it ended here"},
+		"books here closed": {func(p *Peer) { p.Contracts, p.Unread = nil, errors.New("the API server does not answer") }, all, ""},
 		"no tunnel":         {func(p *Peer) { p.HasTunnel = false }, "address connect key protocol clock contract handshake node", "handshake fail: did not exchange"},
 		"never a handshake": {func(p *Peer) { p.Tunnel.LastHandshake = time.Time{} }, all, "handshake fail: no handshake since"},
 		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.Why = false, "no handshake for 60 min" }, all, "handshake fail: no handshake for 60 min"},
@@ -125,6 +126,23 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 				t.Errorf("bad is %q, want %q", bad, tc.bad)
 			}
 		})
+	}
+}
+
+// Of contracts that cannot be read nobody says that they ended.
+func TestWhoCannotReadHisBooksSaysSo(t *testing.T) {
+	who, address := bob(t)
+	theirs := func(context.Context) ([]peering.ContractRef, error) {
+		return []peering.ContractRef{{ID: "c1", Revision: 2, Role: contract.Provider, State: api.StateConnected}}, nil
+	}
+	var said []string
+	Peer{Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{address}, Theirs: theirs, Unread: errors.New("connection refused")}.Check(t.Context(), func(f api.Finding) {
+		if f.Name == "contract" {
+			said = append(said, fmt.Sprintf("%s: %s: %s", f.State, f.What, f.Why))
+		}
+	})
+	if got := strings.Join(said, "; "); got != "warning: contract c1 is in force at bob; whether it is here is not known: connection refused" {
+		t.Error(got)
 	}
 }
 

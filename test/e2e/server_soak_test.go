@@ -198,6 +198,19 @@ func TestAClusterInstalledByTheChart(t *testing.T) {
 
 	s.install(t, "replicas=1")
 	id := s.id(t)
+	tetherPolicy := func(role string) (string, error) {
+		return corp.KubectlInput(t.Context(), strings.NewReader("{apiVersion: kith.dev/v1alpha1, kind: TetherPolicy, metadata: {name: roles}, spec: {namespaces: [{name: team-a, clusterRole: "+role+"}]}}"), "apply", "-f", "-")
+	}
+	eventually(t, time.Minute, "a policy with a role that kithd may not give is refused", func() string {
+		if out, err := tetherPolicy("cluster-admin"); err == nil || !strings.Contains(err.Error(), "edit, view") {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
+	if out, err := tetherPolicy("view"); err != nil {
+		t.Errorf("a policy with one that it may give: %s, %v", out, err)
+	}
+	kubectl(t, corp, "delete", "tetherpolicy", "roles")
 	me := s.pair(t, alice)
 	for _, one := range []struct {
 		at     *lab.Laptop
