@@ -54,7 +54,7 @@ func (c Cluster) others(in about, report func(api.Finding)) {
 // led tells of nodes whose pods do not reach peers.
 func (c Cluster) led(in about, report func(api.Finding)) {
 	if len(c.Unled) > 0 {
-		report(in.fail("overlay", "pods on "+strings.Join(c.Unled, ", ")+" may not reach peers, and guests there may not be fenced",
+		report(in.fail("overlay", "pods on "+strings.Join(c.Unled, ", ")+" may not reach peers, and no guest is started there",
 			"no pod of Kith's DaemonSet for nodes is ready there", "look at its pods in Kith's namespace, with the label app.kubernetes.io/component=nodes: kubectl describe, kubectl logs"))
 	}
 }

@@ -146,7 +146,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	if gap > 40*time.Second {
 		t.Errorf("a gap of %s", gap)
 	}
-	w.doctor("while a node is lost", "warning nodes: "+gateway, "fail overlay: "+gateway)
+	w.doctor("while a node is lost", "warning nodes: "+gateway, "fail overlay: "+gateway, "warning fenced: "+gateway)
 	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == gateway })
 	if now := w.id(t); now != id {
 		t.Errorf("it is %s now, and was %s", now, id)
