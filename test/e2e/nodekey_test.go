@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -35,6 +36,11 @@ spec:
 `, name, node))
 	}
 	waitReady(t, c.server, 2, "-n", "shop", "-l", "app=key")
+	t.Cleanup(func() { // of nobody's controller, they would be in the way of a drain
+		if out, err := c.server.Kubectl(context.WithoutCancel(t.Context()), "-n", "shop", "delete", "pods", "-l", "app=key", "--ignore-not-found"); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
 	two := c.l.Laptop("corp-2")
 	ask := func(method, path, body string) (code int, text string) {
 		t.Helper()
