@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,7 @@ import (
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/cluster"
 	"kith.dev/core/consumer"
+	"kith.dev/core/fence"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/hosting/door"
@@ -208,6 +210,7 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
 	objects := hosting.CacheOptions()
 	objects.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: supply.Slim}
+	objects.ByObject[&coordinationv1.Lease{}] = fence.Lease(d.engine.Facts().NodeName)
 	return ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 d.controllerLogs,

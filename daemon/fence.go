@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 	}
 	if d.cfg.Lease != "" { // a cluster of several nodes, where `kithd node` keeps a fence on each of the others
 		cfg.Self = facts.NodeName
+	} else if !facts.GuestLinks {
+		cfg.Mark = filepath.Join(d.cfg.DataDir, "guests-here")
 	}
 	cfg.Changed = d.fenceMoved.Notify
 	f, err := fence.New(cfg)

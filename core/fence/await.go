@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/nftables"
+
 	"kith.dev/core/nft"
 )
 
@@ -16,8 +18,9 @@ type sight struct {
 	found    map[netip.Addr]guestLink // guests' links; a bridge forgets who is behind which port
 	since    map[netip.Addr]time.Time // links that were not found yet, for how long
 	standing map[string]bool          // links that were there when no guest was awaited, or are the owner's
-	renewed  time.Time
-	again    time.Duration // when to look again; 0: when something changes
+	beat     time.Time                // of the node's kubelet, the last that was heard
+	renew    bool                     // the kernel was not told of it
+	again    time.Duration            // when to look again; 0: when something changes
 }
 
 const (
@@ -66,10 +69,19 @@ func (f *Fence) look(host *hostState) {
 		host.guests = append(host.guests, l)
 	}
 	host.guests = sortedLinks(host.guests)
-	host.awaited, host.awaited6 = plugin.Awaited, plugin.Awaited || seeking
+	switch {
+	case f.told && !plugin.guestsHere() || !f.told && !f.before:
+		host.calm, host.calm6 = forGood, forGood
+	case !f.told || plugin.Awaited || time.Since(s.beat) > calmFor:
+		host.calm, host.calm6 = never, never
+	case seeking:
+		host.calm, host.calm6 = lately, never
+	default:
+		host.calm, host.calm6 = lately, lately
+	}
 	switch {
 	case !f.told:
-	case !host.awaited6:
+	case host.calm6 != never:
 		s.standing = map[string]bool{}
 		for _, name := range pairs {
 			s.standing[name] = true
@@ -80,45 +92,75 @@ func (f *Fence) look(host *hostState) {
 	}
 	maps.DeleteFunc(s.standing, func(name string, _ bool) bool { return guests[name] })
 	host.standing = slices.Sorted(maps.Keys(s.standing))
-	switch {
-	case seeking:
+	if s.again = 0; seeking {
 		s.again = seekGap
-	case host.awaited6:
-		s.again = renewed
-	default:
-		s.again = 0
 	}
 }
 
-// renew has the kernel await guests a while longer.
+// guestsHere reports whether a guest is here or awaited, so that it matters whose an address is.
+func (p Plugin) guestsHere() bool { return p.Awaited || len(p.Here) > 0 }
+
+// Heard has the kernel be calm a while longer, for the node's kubelet was heard of, and with it whatever it had to say of guests.
+func (f *Fence) Heard(beat time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen.renew = f.seen.renew || beat.After(f.seen.beat)
+	f.seen.beat = beat
+}
+
+// renew tells the kernel what was heard.
 func (f *Fence) renew(is plan) error {
-	if f.cfg.Group != 0 || time.Since(f.seen.renewed) < renewed/2 {
+	if !f.seen.renew || !f.told {
 		return nil
 	}
+	f.seen.renew = false
+	return f.calms(is, func(s nft.Set) []nftables.SetElement { return s.Elements })
+}
+
+// close has what is not known begin nothing, where guests are: from now on nobody sees what becomes of them here.
+func (f *Fence) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cfg.Group != 0 || !f.told || !f.rel.Plugin.guestsHere() {
+		return nil
+	}
+	f.seen.renew = true // whoever runs it again
+	return f.calms(f.is, func(nft.Set) []nftables.SetElement { return nil })
+}
+
+// calms puts elements into the sets that say so, where they pass.
+func (f *Fence) calms(is plan, elements func(nft.Set) []nftables.SetElement) error {
 	for _, of := range []struct {
 		keeper *nft.Keeper
 		tables []nft.Table
 	}{{&f.fence, is.fence}, {&f.links, is.links}} {
 		for _, t := range of.tables {
 			for _, set := range t.Sets {
-				if set.Name != awaitedSet || len(set.Elements) == 0 || of.keeper == &f.links && f.bound != nil {
+				if set.Name != calmSet || len(set.Elements) == 0 || set.Elements[0].Timeout == 0 || of.keeper == &f.links && f.bound != nil {
 					continue
 				}
+				set.Elements = elements(set)
 				if err := of.keeper.Renew(t.Family, set); err != nil {
 					return err
 				}
-				f.seen.renewed = time.Now()
 			}
 		}
 	}
 	return nil
 }
 
-// again is when to look again whether guests that are awaited came, and where; 0 when only what changes matters.
+// again is when to look again where guests' links are; 0 when only what changes matters.
 func (f *Fence) again() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen.again
+}
+
+// asks reports whether it matters whose an address is.
+func (f *Fence) asks() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rel.Plugin.guestsHere()
 }
 
 // Unbound are the addresses of guests whose links were not found, and why guests are not bound to those that were: what a guest does on its link

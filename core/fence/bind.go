@@ -17,9 +17,9 @@ import (
 const (
 	mostLinks = 4096 // of which a table remembers something
 
-	// A machine awaits a guest only while kithd says so: the owner's new pods are not held up for longer by a kithd that died then.
-	awaitedFor = 30 * time.Second
-	renewed    = awaitedFor / 3
+	// Where guests are, whoever is not known is none of them for so long after the node's kubelet was heard of last, as long as its lease lasts by default:
+	// nobody else would say that one of them has another address now.
+	calmFor = 40 * time.Second
 )
 
 // links are the tables that bind guests to their links: of ARP, and of bridges, for guests that are on one with the owner's pods.
@@ -47,7 +47,7 @@ func (c Config) links(tenants []Tenant, host hostState, plugin Plugin) []nft.Tab
 // IPv4. The other rules see IPv4 there only if the kernel shows it them (bridge-nf-call-iptables): else it is judged here, too.
 func (f family) bridge(tenants []Tenant, host hostState, plugin Plugin, sender expr.Any) nft.Table {
 	t := nft.Table{Family: nftables.TableFamilyBridge, Sets: append(f.links(host),
-		f.awaiting(nftables.TableFamilyBridge, host.awaited6), named(outerSet, host.outer), named(standingSet, host.standing))}
+		f.calmly(nftables.TableFamilyBridge, host.calm6), named(outerSet, host.outer), named(standingSet, host.standing))}
 	pairs := nft.Set{Name: hardwareSet, Key: nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr)}
 	for _, l := range host.guests {
 		if l.mac != nil {
@@ -56,7 +56,7 @@ func (f family) bridge(tenants []Tenant, host hostState, plugin Plugin, sender e
 	}
 	t.Sets = append(t.Sets, pairs)
 	hardware := &expr.Payload{DestRegister: unix.NFT_REG_2, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6}
-	suspect := rule(awaitedNow(), nft.FromNotIn(outerSet), nft.FromNotIn(standingSet))
+	suspect := rule(mayBeGuests(), nft.FromNotIn(outerSet), nft.FromNotIn(standingSet))
 	ipv4, ipv6, arp := protocol(unix.ETH_P_IP), protocol(unix.ETH_P_IPV6), protocol(unix.ETH_P_ARP)
 	first := *nftables.ChainPriorityRaw
 	t.Chains = []nft.Chain{
@@ -102,21 +102,35 @@ func named(set string, names []string) nft.Set {
 	return nft.Set{Name: set, Key: nftables.TypeIFName, Elements: interfaces(names)}
 }
 
-// awaiting is the set that has the table's family in it while a guest is awaited.
-func (f family) awaiting(table nftables.TableFamily, awaited bool) nft.Set {
-	s := nft.Set{Name: awaitedSet, Key: nftables.TypeNFProto, Passing: true}
-	if awaited {
-		s.Elements = []nftables.SetElement{{Key: []byte{byte(table)}, Timeout: awaitedFor}}
+// calm is how long the kernel is to believe that who is not known is no guest.
+type calm int
+
+const (
+	never   calm = iota // a guest is awaited
+	lately              // guests are here: for calmFor, from when it was said last
+	forGood             // there are none
+)
+
+// calmly is the set that has the table's family in it for as long.
+func (f family) calmly(table nftables.TableFamily, c calm) nft.Set {
+	s := nft.Set{Name: calmSet, Key: nftables.TypeNFProto, Passing: true}
+	switch is := (nftables.SetElement{Key: []byte{byte(table)}}); c {
+	case lately:
+		is.Timeout = calmFor
+		fallthrough
+	case forGood:
+		s.Elements = []nftables.SetElement{is}
+	case never:
 	}
 	return s
 }
 
-// fromUnknown is what comes from a pod that may be a guest, while one is awaited. Pods are known by the links that are not others', and by the
-// range that the cluster gave this node; the owner's by their addresses.
+// fromUnknown is what comes from a pod that may be a guest. Pods are known by the links that are not others', and by the range that the cluster gave
+// this node; the owner's by their addresses.
 func (f family) fromUnknown() [][]expr.Any {
 	return [][]expr.Any{
-		rule(awaitedNow(), nft.FromNotIn(outerSet), isNot(f.source(), ownSet), goTo("unknown")),
-		rule(awaitedNow(), is(f.source(), localSet), isNot(f.source(), ownSet), nft.Not(nft.From("lo")), goTo("unknown")),
+		rule(mayBeGuests(), nft.FromNotIn(outerSet), isNot(f.source(), ownSet), goTo("unknown")),
+		rule(mayBeGuests(), is(f.source(), localSet), isNot(f.source(), ownSet), nft.Not(nft.From("lo")), goTo("unknown")),
 	}
 }
 
@@ -132,10 +146,10 @@ func (c Config) dropping6(host hostState, closed []netip.Prefix) nft.Table {
 	f := c.ipv6()
 	first.Rules = [][]expr.Any{
 		rule(nft.FromIn(guestLinksSet), drop()), rule(is(f.source(), guestsSet), drop()),
-		rule(awaitedNow(), nft.FromNotIn(outerSet), nft.FromNotIn(standingSet), drop()),
+		rule(mayBeGuests(), nft.FromNotIn(outerSet), nft.FromNotIn(standingSet), drop()),
 	}
 	t.Sets = []nft.Set{
-		f.links(host)[0], f.addresses(guestsSet, closed...), f.awaiting(f.table, host.awaited6), named(outerSet, host.outer),
+		f.links(host)[0], f.addresses(guestsSet, closed...), f.calmly(f.table, host.calm6), named(outerSet, host.outer),
 		named(standingSet, slices.Concat(host.standing, host.bridges)),
 	}
 	t.Chains = []nft.Chain{first}
@@ -166,9 +180,9 @@ func notTheFirst() []expr.Any {
 		nft.Masked([]byte{syn | ack}, nil), &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{syn}})
 }
 
-// meta nfproto @awaited
-func awaitedNow() []expr.Any {
-	return nft.Load(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, in(awaitedSet))
+// meta nfproto != @calm
+func mayBeGuests() []expr.Any {
+	return isNot(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, calmSet)
 }
 
 // meta protocol P

@@ -22,6 +22,7 @@ type Config struct {
 	DNS      netip.Addr       // service address of the cluster's DNS
 	IPv6     netplan.Cluster6 // the same of IPv6; none: guests have none of it
 	Kernel   *hostnet.Changes
+	Mark     string // a file that is there while guests are, so that a table that is raised anew after a boot is closed until the cluster was read; "": none
 	Changed  func() // what Kept says is another; it must not ask Kept before it returns. nil: nobody asks
 	Log      *slog.Logger
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,7 +26,7 @@ import (
 )
 
 // SetupWithManager has the fence follow peers, contracts and policies; and guests and nodes, where guests' links do not tell them, and with them the
-// owner's pods on this node. here is a cache that has those, the manager's or another.
+// owner's pods on this node and the lease of its kubelet. here is a cache that has those, the manager's or another.
 func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 	// One key for all: whatever changed, everything is read again, from the cache.
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
@@ -39,14 +41,17 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
 			Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeMoved})).
 			WatchesRawSource(source.Kind[client.Object](here, &corev1.Pod{}, all, predicate.NewPredicateFuncs(f.asksOf), predicate.Funcs{UpdateFunc: movedOrEnded}))
+		if f.cfg.NodeName != "" { // else no guest is to run here
+			b.WatchesRawSource(source.Kind[client.Object](here, &coordinationv1.Lease{}, all, predicate.NewPredicateFuncs(func(client.Object) bool { return f.asks() })))
+		}
 	}
 	return b.Complete(f.paced(mgr.GetClient(), here))
 }
 
-// asksOf reports whether one of the owner's pods matters: while a guest is awaited, and always if it has an address that none could have.
+// asksOf reports whether one of the owner's pods matters: while guests are here, and always if it has an address that none could have.
 func (f *Fence) asksOf(o client.Object) bool {
 	pod := o.(*corev1.Pod)
-	return pod.Labels[v1alpha1.LabelConsumer] == "" && (f.again() > 0 && f.cfg.isHere(pod) || len(podOutOfRange(f.cfg.Pods, pod)) > 0)
+	return pod.Labels[v1alpha1.LabelConsumer] == "" && (f.asks() && f.cfg.isHere(pod) || len(podOutOfRange(f.cfg.Pods, pod)) > 0)
 }
 
 // pace is the shortest time between two looks at everything: the first of many that come at once is not kept waiting.
@@ -93,8 +98,32 @@ func (f *Fence) reconcile(ctx context.Context, c, here client.Reader) error {
 	o := objects{pods: append(pods.Items, own.Items...), nodes: nodes.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}
 	if f.cfg.Group == 0 {
 		f.Compare(o.nodes, o.pods)
+		if err := f.listen(ctx, here); err != nil {
+			return err
+		}
 	}
 	return f.Set(f.cfg.relations(o))
+}
+
+// listen hears whether the kubelet of this node is there, and whether this process would know.
+func (f *Fence) listen(ctx context.Context, here client.Reader) error {
+	if f.cfg.NodeName == "" {
+		return nil
+	}
+	var lease coordinationv1.Lease
+	err := here.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: f.cfg.NodeName}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("see whether the kubelet of this node is there: %w", err)
+	}
+	if at := lease.Spec.RenewTime; at != nil {
+		f.Heard(at.Time)
+	}
+	return nil
+}
+
+// Lease is what a cache of SetupWithManager has of leases: that of a node's kubelet.
+func Lease(node string) cache.ByObject {
+	return cache.ByObject{Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {FieldSelector: fields.OneTermEqualSelector("metadata.name", node)}}}
 }
 
 func nodeMoved(e event.UpdateEvent) bool {

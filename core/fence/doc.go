@@ -64,9 +64,10 @@
 // translated away; others see it again on its way into the tunnel.
 //
 // Such an address comes some moments late. A guest is seen before it begins, as it is bound to its node, and from then on it is awaited: what
-// comes over links of pods (all but those that are surely others'), from addresses that are not known for the owner's pods', begins nothing. The element
-// of a set says so, which passes by itself, so that a process that died holds nobody up for long (await.go). Then its link is looked for,
-// and a guest is bound to it below IP: its addresses of IPv4 and of the link, no IPv6 (bind.go).
+// comes over links of pods (all but those that are surely others'), from addresses that are not known for the owner's pods', begins nothing. So it is
+// where guests are and nobody would say that one of them has another address: the element of a set says that all is calm, and passes by itself unless
+// the node's kubelet is heard of (await.go). Then its link is looked for, and a guest is bound to it below IP: its addresses of IPv4 and of the link, no
+// IPv6 (bind.go).
 //
 // An address that could be no guest's, or that two tenants claim, is closed: in the set of guests, and in no tenant's. Which addresses pods have the
 // cluster says, too: what contradicts the configured range is told (range.go).

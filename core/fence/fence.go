@@ -4,13 +4,17 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"kith.dev/core/durable"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/nft"
 )
@@ -34,6 +38,8 @@ type Fence struct {
 	bound         error // why guests are not bound to their links
 	narrowed      map[int]bool
 	seen          sight
+	is            plan // that was written last
+	before        bool // guests were here when the process before ended; see Config.Mark
 	kept          kept
 }
 
@@ -42,13 +48,36 @@ func New(cfg Config) (*Fence, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Fence{
+	f := &Fence{
 		narrowed: map[int]bool{}, seen: sight{found: map[netip.Addr]guestLink{}, since: map[netip.Addr]time.Time{}, standing: map[string]bool{}},
 		cfg: cfg, allowed: allowed, fence: nft.Keeper{Name: Table, Log: cfg.Log}, limits: nft.Keeper{Name: Limits, Log: cfg.Log}, links: nft.Keeper{Name: Links, Log: cfg.Log},
 		readHost: func(wires bool) (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group, wires) },
 		seek:     func(w wires, a netip.Addr) { w.seek(&netlink.Handle{}, a) },
 		narrow:   narrow,
-	}, nil
+	}
+	if cfg.Mark != "" {
+		_, err := os.Stat(cfg.Mark)
+		f.before = !errors.Is(err, fs.ErrNotExist)
+	}
+	return f, nil
+}
+
+// mark has the next process know, before it can read the cluster, whether guests are here.
+func (f *Fence) mark(here bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cfg.Mark == "" || here == f.before {
+		return nil
+	}
+	change := durable.Remove
+	if here {
+		change = func(path string) error { return durable.WriteFile(path, nil, 0o600) }
+	}
+	if err := change(f.cfg.Mark); err != nil {
+		return fmt.Errorf("note that guests are here: %w", err)
+	}
+	f.before = here
+	return nil
 }
 
 // Raise makes the table if there is none, closed for all. Call it before any guest can start; a table that an
@@ -60,11 +89,11 @@ func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
 	f.rel, f.told = rel, true
 	f.mu.Unlock()
-	return f.keep()
+	return errors.Join(f.keep(), f.mark(rel.Plugin.guestsHere()))
 }
 
 // Run follows what happens at the host until ctx ends: default routes change, and somebody may flush the whole rule set, ours
-// included. The table stays when it ends. A link that goes and takes routes with it, of which the kernel says nothing, leaves a
+// included. The table stays when it ends, and is closed to who is not known where guests are. A link that goes and takes routes with it, of which the kernel says nothing, leaves a
 // router in the set that nobody is sent to.
 func (f *Fence) Run(ctx context.Context) error {
 	kinds := hostnet.Routes | hostnet.Routes6
@@ -74,7 +103,7 @@ func (f *Fence) Run(ctx context.Context) error {
 	around, stop, err := f.cfg.Kernel.Listen(kinds)
 	if err == nil {
 		defer stop()
-		err = nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits, &f.links)
+		err = errors.Join(nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits, &f.links), f.close())
 	}
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
@@ -127,6 +156,7 @@ func (f *Fence) keep() (err error) {
 	if f.bound = f.links.Keep(is.links, f.told); f.bound != nil && before == nil {
 		f.cfg.Log.Warn("guests are not bound to their links: they may use IPv6 on them, and deceive neighbours", "err", f.bound)
 	}
+	f.is = is
 	return f.renew(is)
 }
 

@@ -145,14 +145,21 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 // byAddress is a fence that knows guests by their addresses alone.
 func (w *world) byAddress() *Fence {
 	w.t.Helper()
+	return w.marking("")
+}
+
+// marking is that of a kithd that notes in a file whether guests are here.
+func (w *world) marking(mark string) *Fence {
+	w.t.Helper()
 	cfg := testConfig
-	cfg.Group, cfg.Log = 0, slog.New(slog.DiscardHandler)
+	cfg.Group, cfg.Mark, cfg.Log = 0, mark, slog.New(slog.DiscardHandler)
 	f, err := New(cfg)
 	w.must(err)
 	h := w.net("host")
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
 	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
 	w.at(f, h)
+	f.Heard(time.Now())
 	return f
 }
 

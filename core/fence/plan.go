@@ -23,12 +23,12 @@ type hostState struct {
 	marked            []int        // links of the group, by their numbers
 
 	// of a cluster whose network plugin connects guests
-	wires             wires
-	outer             []string // links that are not pods'
-	standing          []string // links of pods that are none of a guest who is awaited
-	bridges           []string // of pods
-	awaited, awaited6 bool     // what comes over other links, or from addresses that are not known, begins nothing
-	bridged           bool     // the rules of IPv4 see what goes from port to port of a bridge
+	wires       wires
+	outer       []string // links that are not pods'
+	standing    []string // links of pods that are none of a guest who is awaited
+	bridges     []string // of pods
+	calm, calm6 calm     // how long what comes over other links, or from addresses that are not known, is surely no guest's
+	bridged     bool     // the rules of IPv4 see what goes from port to port of a bridge
 }
 
 // A plan is what is to be in the kernel: the fence for IPv4, that for IPv6 or what drops guests' IPv6, and the limits.
@@ -51,7 +51,7 @@ const (
 	hardwareSet   = "hardware"  // link-layer addresses, likewise
 	askingSet     = "asking"    // links of guests that asked for neighbours
 
-	awaitedSet  = "awaited" // the family, while a guest is awaited; see Fence.await
+	calmSet     = "calm" // the family, while who is not known is surely no guest; see Fence.look
 	outerSet    = "outer"
 	standingSet = "standing"
 	ownSet      = "own"   // addresses of the owner's pods here
@@ -119,7 +119,7 @@ func (f family) sets(tenants []Tenant, providers []Provider, host hostState, plu
 		f.addresses(closedSet, append(slices.Clone(f.closed), f.Pods, f.Services)...),
 	}
 	if f.Group == 0 {
-		sets = append(sets, append(f.links(host), f.awaiting(f.table, host.awaited), nft.Set{Name: outerSet, Key: nftables.TypeIFName, Elements: interfaces(host.outer)},
+		sets = append(sets, append(f.links(host), f.calmly(f.table, host.calm), nft.Set{Name: outerSet, Key: nftables.TypeIFName, Elements: interfaces(host.outer)},
 			f.addresses(ownSet, single(plugin.Own)...), f.addresses(localSet, plugin.Ranges...))...)
 	}
 	if f.six {

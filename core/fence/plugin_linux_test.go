@@ -1,14 +1,19 @@
 package fence
 
 import (
+	"context"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
 )
 
 // A plugin's world is a node whose network plugin connects all pods: by a bridge, as flannel has it, or by a link and a route for each. Its range of
@@ -146,7 +151,7 @@ func (w *world) settled(f *Fence, rel Relations) {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		w.must(f.Set(rel))
 		w.must(f.bound)
-		if again := f.again(); again == 0 || again == renewed {
+		if again := f.again(); again == 0 {
 			break
 		}
 		if time.Now().After(end) {
@@ -284,22 +289,107 @@ func TestAGuestThatIsAwaitedBeginsNothing(t *testing.T) {
 	})
 }
 
-// TestWhoeverIsAwaitedIsForgottenWithTheProcess: a kithd that died then holds the owner's new pods up no longer than it said.
-func TestWhoeverIsAwaitedIsForgottenWithTheProcess(t *testing.T) {
+// TestWhereNobodySeesWhoComesTheyBeginNothing: a guest whose sandbox is made anew has another address, and where kithd is dead, or hears nothing of
+// the kubelet, nobody says so. Who is known goes on.
+func TestWhereNobodySeesWhoComesTheyBeginNothing(t *testing.T) {
+	bridgedOrNot(t, func(t *testing.T, bridged, seen bool) {
+		w := newPlugin(t, bridged)
+		w.seenByRules(seen)
+		f := w.byAddress()
+		rel := guestsOfAlice()
+		rel.Plugin.Own = []netip.Addr{netip.MustParseAddr(ownPod)}
+		f.Heard(time.Now())
+		w.settled(f, rel)
+		w.expect("own2", internet, "lan") // whom nobody asked about yet
+		addressOf := map[string]string{"late": "10.42.0.30", "later": "10.42.0.31"}
+		closed := func(name, why string) {
+			t.Helper()
+			for _, to := range []string{ownPod, hostLAN, internet, guestIP} {
+				if got := w.dial(name, to); got != silent {
+					t.Errorf("%s: who is not known gets %s of %s", why, got, to)
+				}
+			}
+			w.expect("own", internet, "lan")
+			w.expect("own", hostLAN, "host")
+			w.expect("guest", internet, "lan")
+			w.expect("host", addressOf[name], outcome(name))
+		}
+		lapse := func() { // in a second what else takes calmFor
+			t.Helper()
+			for _, at := range []string{"ip " + Table + " " + calmSet + " { ipv4", "ip6 " + Table + " " + calmSet + " { ipv6", "bridge " + Links + " " + calmSet + " { 7"} {
+				name, _, _ := strings.Cut(at, " {")
+				w.nft("flush set " + name + "\nadd element " + at + " timeout 1s }")
+			}
+			time.Sleep(1100 * time.Millisecond)
+		}
+		start := func(name string) {
+			t.Helper()
+			w.make(name)
+			w.setting(name, "ipv6/conf/default/accept_dad", "0")
+			w.pod(name, addressOf[name], bridged)
+			w.serve(name)
+		}
+		lapse()
+		f.seen.beat = f.seen.beat.Add(-calmFor)
+		start("late")
+		closed("late", "nothing is heard of the kubelet")
+		w.must(f.Set(rel)) // as kithd does whatever else changes
+		closed("late", "the kubelet is still not heard of")
+		f.Heard(f.seen.beat) // the same word once more
+		w.must(f.Set(rel))
+		closed("late", "the kubelet said nothing new")
+		f.Heard(time.Now())
+		w.must(f.Set(rel))
+		w.expect("late", internet, "lan")
+		if bridged && !w.byLink("late", w.local("own", "eth0")) {
+			t.Error("the owner's pods do not reach each other by IPv6")
+		}
+
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		f.cfg.Kernel = new(hostnet.Changes)
+		go func() { ended <- f.Run(ctx) }()
+		time.Sleep(50 * time.Millisecond)
+		w.expect("late", internet, "lan")
+		stop()
+		w.must(<-ended)
+		start("later")
+		closed("later", "kithd ended")
+		next := w.byAddress()
+		w.must(next.Raise())
+		closed("later", "a new kithd has not read the cluster")
+		next.Heard(time.Now().Add(-calmFor))
+		w.must(next.Set(rel))
+		closed("later", "it did not hear of the kubelet")
+		next.Heard(time.Now())
+		w.must(next.Set(rel))
+		w.expect("later", internet, "lan")
+	})
+}
+
+// TestAfterABootTheFenceIsClosedUntilTheClusterWasRead: the kubelet may be faster with its guests' new sandboxes.
+func TestAfterABootTheFenceIsClosedUntilTheClusterWasRead(t *testing.T) {
 	w := newPlugin(t, true)
-	f := w.byAddress()
-	w.must(f.Set(Relations{Plugin: Plugin{Awaited: true}}))
-	w.expect("own", internet, silent)
-	out := w.nft("list set ip " + Table + " " + awaitedSet)
-	t.Log(out)
-	w.nft("flush set ip " + Table + " " + awaitedSet + "\nadd element ip " + Table + " " + awaitedSet + " { ipv4 timeout 1s }")
-	w.expect("own", internet, silent)
-	time.Sleep(1100 * time.Millisecond)
+	mark := filepath.Join(t.TempDir(), "guests-here")
+	boot := func() *Fence {
+		t.Helper()
+		w.nft("flush ruleset")
+		f := w.marking(mark)
+		w.must(f.Raise())
+		return f
+	}
+	f := boot()
+	w.expect("own", internet, "lan") // where no guests were
+	f.Heard(time.Now())
+	w.must(f.Set(guestsOfAlice()))
 	w.expect("own", internet, "lan")
-	f.seen.renewed = time.Time{}
-	w.must(f.Raise()) // kithd lives, and says it again
+	f = boot()
 	w.expect("own", internet, silent)
+	w.expect("guest", hostLAN, silent)
+	w.expect("host", ownPod, "own")
 	w.must(f.Set(Relations{}))
+	w.expect("own", internet, "lan")
+	boot()
 	w.expect("own", internet, "lan")
 }
 

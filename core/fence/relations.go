@@ -115,7 +115,7 @@ func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
 		}
 		plugin.Awaited = plugin.Awaited || consumer != "" && here && !known
 	}
-	if plugin.Awaited || len(plugin.Here) > 0 { // else nobody asks
+	if plugin.guestsHere() { // else nobody asks
 		plugin.Own = own
 	}
 	return list, plugin

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -215,7 +216,8 @@ func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 // ownPods is a cache of the pods of this node, the owner's among them, which the fence tells from guests that it awaits.
 func (n *Node) ownPods(mgr ctrl.Manager) (cache.Cache, error) {
 	c, err := cache.New(n.cfg.REST, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), ByObject: map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {Transform: slim, Field: fields.OneTermEqualSelector("spec.nodeName", n.cfg.Node)},
+		&corev1.Pod{}:           {Transform: slim, Field: fields.OneTermEqualSelector("spec.nodeName", n.cfg.Node)},
+		&coordinationv1.Lease{}: fence.Lease(n.cfg.Node),
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("follow the pods of this node: %w", err)

@@ -27,7 +27,6 @@ type outpost struct {
 	cluster      []target            // what the owner's pods reach on whatever node they are
 	link         map[string][]target // what they reach on the link of one node
 	start, stop  func(t *testing.T)  // of the provider's kithd
-	marked       bool                // guests have links of their own: nobody need know of one to fence it
 }
 
 // target is what the owner's pods reach and no guest does.
@@ -41,7 +40,6 @@ type target struct {
 // TestWhatGuestsReachOnOneNode is the table for the built-in engine.
 func TestWhatGuestsReachOnOneNode(t *testing.T) {
 	o := onLaptop(laptops(t, lab.Options{Laptops: 3}))
-	o.marked = true
 	addressesFrom(t, o.at, "10.42.0.100") // such as no pod of alice's or carol's has
 	o.settle(t)
 	o.laptop(true)
@@ -420,9 +418,7 @@ func (o *outpost) table(t *testing.T) {
 	t.Run("without kithd", func(t *testing.T) {
 		o.stop(t)
 		o.rest(t, guests, false)
-		if o.marked { // elsewhere nobody is there to see its new address (docs/security.md)
-			o.reborn(t, guests["guest"])
-		}
+		o.reborn(t, guests["guest"])
 		o.start(t)
 		eventually(t, time.Minute, "kithd of "+o.at.Name()+" is ready", func() string { return engineReady(t, o.at) })
 		waitReady(t, o.at, 1, "-n", o.twin, "-l", "app=guest")
