@@ -32,6 +32,7 @@ import (
 	"kith.dev/core/mode"
 	"kith.dev/core/netplan"
 	"kith.dev/core/notify"
+	"kith.dev/core/overlay"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/provider"
 	"kith.dev/core/systemd"
@@ -67,6 +68,7 @@ type Daemon struct {
 	changed    notify.Broadcast            // notifies when something changed that a desktop shows
 	moved      notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
 	fenceMoved notify.Broadcast            // notifies when the fence is kept as it must be, or is not any more
+	ways       overlay.Ways                // what was heard of other nodes, of a cluster that has several
 	kernel     hostnet.Changes             // of links and routes, for all who listen
 	engine     cluster.Engine              // nil with engine "none"
 	gateway    *gateway.Gateway            // nil with engine "none"

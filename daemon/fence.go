@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/fenced"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/netplan"
+	"kith.dev/core/overlay"
 	"kith.dev/daemon/backend"
 )
 
@@ -104,8 +105,9 @@ func wrongRange(pods netip.Prefix, list []fence.Astray) string {
 
 // keepFenced has the cluster know on which nodes guests may run: on the others there is no fence.
 func (d *Daemon) keepFenced(ctx context.Context, mgr manager.Manager, c client.Client, own *fence.Fence) (*fenced.Keeper, error) {
-	namespace, _, _ := strings.Cut(d.cfg.Lease, "/")
+	namespace, _, several := strings.Cut(d.cfg.Lease, "/")
 	k := fenced.New(fenced.Config{
+		Cut:    d.cutOff,
 		Client: c, Self: d.engine.Facts().NodeName, Namespace: namespace, Own: func(self *corev1.Node) (fenced.Reason, string) { return ownFence(self, own.Kept()) },
 		Changed: d.tellFenced, Log: d.log,
 	})
@@ -120,7 +122,24 @@ func (d *Daemon) keepFenced(ctx context.Context, mgr manager.Manager, c client.C
 			}
 		}
 	}()
+	if several {
+		go d.keep(ctx, "the answers to other nodes", func(ctx context.Context) error { return d.ways.Listen(ctx, &d.kernel, k.Again) })
+	}
 	return k, k.SetupWithManager(mgr)
+}
+
+// cutOff says what does not come through between this machine and a node.
+func (d *Daemon) cutOff(node *corev1.Node) string {
+	its, here := overlay.AddressOf(node), d.engine.Facts().NodeIP
+	direction, port := d.ways.Cut(its)
+	switch direction {
+	case overlay.To:
+		return fmt.Sprintf("UDP port %d from %s (%s) to %s (%s)", port, node.Name, its, d.engine.Facts().NodeName, here)
+	case overlay.From:
+		return fmt.Sprintf("UDP port %d from %s (%s) to %s (%s)", port, d.engine.Facts().NodeName, here, node.Name, its)
+	case overlay.Open:
+	}
+	return ""
 }
 
 // ownFence says how the fence is that this process keeps, for the node that it works on: on another machine it fences nobody there.

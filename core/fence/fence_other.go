@@ -22,6 +22,11 @@ func New(cfg Config) (*Fence, error) { return &Fence{cfg: cfg}, cfg.check() }
 
 func (*Fence) again() time.Duration { return 0 }
 
+func (*Fence) asks() bool { return false }
+
+// Heard does nothing.
+func (*Fence) Heard(time.Time) {}
+
 // Unbound are none.
 func (*Fence) Unbound() ([]netip.Addr, error) { return nil, nil }
 

@@ -19,6 +19,7 @@ const (
 	Starting  Reason = "Starting"  // it is not known yet whether the fence there is alive
 	NoFence   Reason = "NoFence"   // nothing of Kith's that could keep one runs there
 	NotReady  Reason = "NotReady"  // `kithd node` is there, and does not keep the fence, or not the way to the gateway
+	Cut       Reason = "Cut"       // its packets do not arrive at the gateway's node, or those of that node there
 	Down      Reason = "Down"      // kithd works there, and the fence is not as it must be
 	Elsewhere Reason = "Elsewhere" // kithd works for that node, on a machine that is not it
 )
@@ -27,17 +28,18 @@ const (
 type Verdict struct {
 	Node string
 	Why  Reason
-	More string // what failed, for Down
+	More string // what failed, for Down; what does not come through, for Cut
 	By   string // who keeps the fence, as v1alpha1.AnnotationFencedBy has it; "" while nobody does
 }
 
 // World is what the verdicts follow from.
 type World struct {
 	Nodes  []corev1.Node
-	Agents []corev1.Pod // of `kithd node`
-	Self   string       // the node that this kithd works on
-	Own    Reason       // of the fence that it keeps there: Alive, Starting, Down or Elsewhere
-	More   string       // of Own
+	Agents []corev1.Pod      // of `kithd node`
+	Self   string            // the node that this kithd works on
+	Cut    map[string]string // by node, what does not come through between it and this one
+	Own    Reason            // of the fence that it keeps there: Alive, Starting, Down or Elsewhere
+	More   string            // of Own
 	// Settled: this kithd works for so long that what an agent says of itself is from after it knew. Until then the node of the kithd that worked
 	// before is without a fence: its agent kept none, was ready all the same, and may not have been asked anew.
 	Settled bool
@@ -74,6 +76,8 @@ func (w World) judge(node *corev1.Node) Verdict {
 			v.Why = NotReady
 		case node.Annotations[v1alpha1.AnnotationFencedBy] == v1alpha1.FencedByKithd && !w.Settled:
 			v.Why = NotReady
+		case w.Cut[node.Name] != "":
+			v.Why, v.More = Cut, w.Cut[node.Name]
 		default:
 			return Verdict{Node: node.Name, By: v1alpha1.FencedByAgent}
 		}

@@ -51,6 +51,8 @@ func TestWhereGuestsMayRun(t *testing.T) {
 		"of a node that is away":           {World{Nodes: []corev1.Node{a, b}, Self: "a", Own: Alive, Agents: []corev1.Pod{agent("b", "Unknown")}, Settled: true}, "a by kithd, b NotReady"},
 		"an agent that ends":               {World{Nodes: []corev1.Node{a, b}, Self: "a", Own: Alive, Agents: []corev1.Pod{agent("b", "True", deleted)}, Settled: true}, "a by kithd, b NotReady"},
 		"one ends, the next is ready":      {World{Nodes: []corev1.Node{b}, Agents: []corev1.Pod{agent("b", "True", deleted), agent("b", "True")}, Settled: true}, "b by agent"},
+		"nothing comes through to it":      {World{Nodes: []corev1.Node{a, b}, Self: "a", Own: Alive, Agents: []corev1.Pod{agent("b", "True")}, Cut: map[string]string{"b": "UDP"}, Settled: true}, "a by kithd, b Cut (UDP)"},
+		"nor is it ready":                  {World{Nodes: []corev1.Node{b}, Agents: []corev1.Pod{agent("b", "False")}, Cut: map[string]string{"b": "UDP"}, Settled: true}, "b NotReady"},
 		"somebody's pod":                   {World{Nodes: []corev1.Node{b}, Agents: []corev1.Pod{agent("b", "True", forged)}, Settled: true}, "b NoFence"},
 		"an agent where kithd's fence is":  {World{Nodes: []corev1.Node{a}, Self: "a", Own: Down, Agents: []corev1.Pod{agent("a", "True")}, Settled: true}, "a Down"},
 		"the gateway moved, just now":      {World{Nodes: []corev1.Node{node("a", v1alpha1.FencedByKithd, nil), b}, Self: "b", Own: Alive, Agents: []corev1.Pod{agent("a", "True")}}, "a NotReady, b by kithd"},

@@ -29,6 +29,8 @@ type Config struct {
 	Namespace string // of the pods of `kithd node`; "" where there are none
 	// Own says how the fence is that this kithd keeps on its node. Call Again when that changed.
 	Own func(self *corev1.Node) (why Reason, more string)
+	// Cut says what does not come through between this node and another; "" when all does. nil: nobody knows. Call Again when that changed.
+	Cut func(node *corev1.Node) string
 	// Changed is told when guests may run on a node no more, and when they may again; not of one that never had a fence.
 	Changed func(Verdict)
 	Log     *slog.Logger
@@ -108,6 +110,12 @@ func (k *Keeper) observe(ctx context.Context) (w World, err error) {
 		return w, fmt.Errorf("see which nodes have a `kithd node`: %w", err)
 	}
 	w.Agents = pods.Items
+	if k.cfg.Cut != nil {
+		w.Cut = map[string]string{}
+		for i := range nodes.Items {
+			w.Cut[nodes.Items[i].Name] = k.cfg.Cut(&nodes.Items[i])
+		}
+	}
 	return w, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -34,6 +35,7 @@ type Kernel struct {
 	cfg    Config
 	log    *slog.Logger
 	kernel *hostnet.Changes
+	every  time.Duration // that the gateway's node is asked; 0: asks
 
 	mu    sync.Mutex
 	plan  *Plan // nil: nobody told yet, and what an earlier process left stays

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -266,4 +267,111 @@ func forgetNeighbours(state string) string {
 		}
 	}
 	return b.String()
+}
+
+// stay runs something in the host's network until ctx ends.
+func (h *host) stay(ctx context.Context, f func(context.Context) error) {
+	h.t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good
+		ns, err := netns.GetFromName(h.name)
+		if err == nil {
+			err = netns.Set(ns)
+			ns.Close()
+		}
+		if err == nil {
+			err = f(ctx)
+		}
+		ended <- err
+	}()
+	h.t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			h.t.Errorf("%s: %v", h.name, err)
+		}
+	})
+}
+
+// TestAWayThatIsCutIsKnown: a firewall that lets the VXLAN's port through in one direction, or in none; and firewalls of what comes out of it
+// decide nothing.
+func TestAWayThatIsCutIsKnown(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, for network namespaces")
+	}
+	for _, tool := range []string{"ip", "iptables", "nft", "sysctl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("needs ", tool)
+		}
+	}
+	w := World{Gateway: "a", Peers: []netip.Prefix{prefix("198.18.9.0/24")}, Nodes: []Node{
+		{"a", addr("192.0.2.11"), prefix("10.42.0.0/24")}, {"b", addr("192.0.2.12"), prefix("10.42.1.0/24")},
+	}}
+	a, b := newHost(t, "a"), newHost(t, "b")
+	wire(a, "eth0", b, "eth0")
+	for i, h := range []*host{a, b} {
+		h.ip("addr", "add", fmt.Sprintf("192.0.2.1%d/24", i+1), "dev", "eth0")
+		h.run("iptables", "-A", "INPUT", "-i", Device, "-j", "DROP")
+	}
+	const every = 100 * time.Millisecond
+	ctx, end := context.WithCancel(t.Context())
+	changes := make(chan struct{}, 100)
+	ways := Ways{every: every}
+	a.stay(ctx, func(ctx context.Context) error {
+		return ways.Listen(ctx, new(hostnet.Changes), func() { changes <- struct{}{} })
+	})
+	t.Cleanup(end) // before the others end
+	for _, h := range []*host{a, b} {
+		name := h.name[len("kith-"):][:1]
+		k := NewKernel(cfg(name), new(hostnet.Changes), slog.New(slog.DiscardHandler))
+		k.every = every
+		h.stay(ctx, k.Ask)
+		plan, _ := PlanOf(cfg(name), w)
+		h.in(func() {
+			if err := k.Set(plan); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	await := func(want Direction) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(every) {
+			is, port := ways.Cut(addr("192.0.2.12"))
+			if is == want && port == int(cfg("a").Port) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the way by UDP port %d is %q, want %q", port, is, want)
+			}
+		}
+	}
+	heard := func() bool {
+		ways.mu.Lock()
+		defer ways.mu.Unlock()
+		return len(ways.heard) == 1 && ways.sure(time.Now())
+	}
+	for end := time.Now().Add(10 * time.Second); !heard(); time.Sleep(every) {
+		if time.Now().After(end) {
+			t.Fatal("nobody asks")
+		}
+	}
+	await(Open)
+	port := fmt.Sprint(cfg("a").Port)
+	for _, c := range []struct {
+		at   *host
+		want Direction
+	}{{a, To}, {b, From}} {
+		for len(changes) > 0 {
+			<-changes
+		}
+		rule := []string{"INPUT", "-i", "eth0", "-p", "udp", "--dport", port, "-j", "DROP"}
+		c.at.run(append([]string{"iptables", "-A"}, rule...)...)
+		await(c.want)
+		c.at.run(append([]string{"iptables", "-D"}, rule...)...)
+		await(Open)
+		if len(changes) == 0 {
+			t.Error("nobody was told of a change")
+		}
+	}
+	b.ip("link", "del", Device) // somebody takes it away, for long enough
+	await(To)
 }

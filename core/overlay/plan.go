@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kith.dev/core/netplan"
 )
 
@@ -25,6 +27,16 @@ type Node struct {
 	Name string
 	IP   netip.Addr   // its InternalIP
 	Pods netip.Prefix // from which its pods have their addresses; the zero value where the network plugin does not go by nodes
+}
+
+// AddressOf is a node's address between nodes; the zero value of one that has none of IPv4.
+func AddressOf(node *corev1.Node) (ip netip.Addr) {
+	for _, a := range node.Status.Addresses {
+		if is, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && is.Is4() {
+			return is
+		}
+	}
+	return ip
 }
 
 // World is what the overlay follows.

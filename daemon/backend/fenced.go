@@ -17,6 +17,8 @@ func WhyLeftOut(v fenced.Verdict) string {
 		return "nothing of Kith's keeps a fence there"
 	case fenced.NotReady:
 		return "the pod of Kith's DaemonSet there is not ready: it keeps no fence, or not the way to the gateway's node"
+	case fenced.Cut:
+		return "nothing comes through from node to node: " + v.More
 	case fenced.Elsewhere:
 		return "kithd works for that node and runs on another machine, where its fence holds nobody"
 	case fenced.Starting:
@@ -54,7 +56,7 @@ func (b *Backend) fencing(ctx context.Context) (f doctor.Fencing) {
 		if v.Why == fenced.Down {
 			f.Usual = false
 		}
-		f.Out = append(f.Out, doctor.LeftOut{Node: v.Node, Why: WhyLeftOut(v)})
+		f.Out = append(f.Out, doctor.LeftOut{Node: v.Node, Why: WhyLeftOut(v), Cut: v.Why == fenced.Cut})
 	}
 	f.Usual = f.Usual && len(f.Takes) > 0
 	return f

@@ -17,7 +17,10 @@ type Fencing struct {
 }
 
 // LeftOut is a node that takes no guests.
-type LeftOut struct{ Node, Why string }
+type LeftOut struct {
+	Node, Why string
+	Cut       bool // for its packets do not arrive at the gateway's node, or that node's there
+}
 
 // What says it in one sentence.
 func (f Fencing) What() string {

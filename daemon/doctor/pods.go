@@ -57,6 +57,12 @@ func (c Cluster) led(in about, report func(api.Finding)) {
 		report(in.fail("overlay", "pods on "+strings.Join(c.Unled, ", ")+" may not reach peers, and no guest is started there",
 			"no pod of Kith's DaemonSet for nodes is ready there", "look at its pods in Kith's namespace, with the label app.kubernetes.io/component=nodes: kubectl describe, kubectl logs"))
 	}
+	for _, n := range c.Fencing.Out {
+		if n.Cut {
+			report(in.fail("overlay", "pods on "+n.Node+" do not reach peers, and no guest is started there", n.Why,
+				"have the firewalls of both nodes, and of the network between them, let that UDP port through in both directions (docs/server.md)"))
+		}
+	}
 }
 
 // secondLook is how long after the first one missing routes are looked for again: pods end while they are looked at.

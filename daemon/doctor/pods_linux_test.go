@@ -113,6 +113,10 @@ func TestWhatElseIsWrongInACluster(t *testing.T) {
 	l, err := net.Listen("unix", socket)
 	must(t, err)
 	defer l.Close()
+	is.Unled, is.Fencing = nil, Fencing{Known: true, Takes: []string{"one"}, Out: []LeftOut{{Node: "three", Why: "UDP", Cut: true}, {Node: "two", Why: "no fence"}}}
+	if f := look()["overlay"]; f.State != api.CheckFail || !strings.Contains(f.What, "three") || f.Why != "UDP" {
+		t.Errorf("%+v", f)
+	}
 	is = Cluster{Others: []Node{{Name: "two", Ready: true}}}
 	found = look()
 	if found["nodes"].State != api.CheckOK || found["runtime"].State != api.CheckOK || found["overlay"].Name != "" {

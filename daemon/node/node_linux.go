@@ -154,7 +154,7 @@ func (n *Node) follow(ctx context.Context) error {
 	here := gateway == n.cfg.Node
 	n.here.Store(here)
 	if !here {
-		if err := n.fence(ctx, mgr, addressOf(&self)); err != nil {
+		if err := n.fence(ctx, mgr, overlay.AddressOf(&self)); err != nil {
 			return err
 		}
 	}
@@ -182,6 +182,7 @@ func (n *Node) follow(ctx context.Context) error {
 		return err
 	}
 	go n.keep(ctx, "the way to the gateway's node", n.overlay.Run)
+	go n.keep(ctx, "the questions whether it is there", n.overlay.Ask)
 	err = mgr.Start(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, errMoved) {
 		n.cfg.Log.Info("the gateway moved", "here", !here)
@@ -316,7 +317,7 @@ func world(gateway string, nodes []corev1.Node, peers []v1alpha1.Peer) overlay.W
 			continue
 		}
 		pods, _ := netip.ParsePrefix(nodes[i].Spec.PodCIDR) // the zero value of none
-		w.Nodes = append(w.Nodes, overlay.Node{Name: nodes[i].Name, IP: addressOf(&nodes[i]), Pods: pods})
+		w.Nodes = append(w.Nodes, overlay.Node{Name: nodes[i].Name, IP: overlay.AddressOf(&nodes[i]), Pods: pods})
 	}
 	for i := range peers {
 		pair, _ := peers[i].Status.Network.Pair(netip.Prefix{}) // what cannot be read is led nowhere
@@ -330,15 +331,6 @@ func world(gateway string, nodes []corev1.Node, peers []v1alpha1.Peer) overlay.W
 	return w
 }
 
-func addressOf(node *corev1.Node) (ip netip.Addr) {
-	for _, a := range node.Status.Addresses {
-		if is, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && is.Is4() {
-			return is
-		}
-	}
-	return ip
-}
-
 // isMachine leaves out peers, and other virtual nodes.
 func isMachine(node client.Object) bool {
 	return node.GetLabels()["type"] != "virtual-kubelet" && !strings.HasPrefix(node.GetName(), v1alpha1.VirtualNodePrefix)
@@ -348,7 +340,7 @@ func machines() predicate.Predicate { return predicate.NewPredicateFuncs(isMachi
 
 func nodeMoved(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	return addressOf(a) != addressOf(b) || a.Spec.PodCIDR != b.Spec.PodCIDR
+	return overlay.AddressOf(a) != overlay.AddressOf(b) || a.Spec.PodCIDR != b.Spec.PodCIDR
 }
 
 func works(o client.Object) bool { return o.GetLabels()[leader.Label] == "true" }

@@ -114,6 +114,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	w.meet("at first", names...)
 	w.fenced("at first")
 	w.doctor("at first")
+	w.cut(names)
 
 	w.upgrade(names)
 	w.meet("after the upgrade", names...)
@@ -180,6 +181,48 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// cut has a firewall between the gateway's node and another not let the VXLAN's port through, in one direction and then in the other.
+func (w *threeNodes) cut(names []string) {
+	w.t.Helper()
+	_, gateway := w.leader(w.t)
+	other := names[slices.IndexFunc(names, func(n string) bool { return n != gateway })]
+	address := func(name string) string {
+		a, err := w.node(name).Address()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return a.String()
+	}
+	label := func() string {
+		return kubectl(w.t, w.at, "get", "node", other, "-o", `jsonpath={.metadata.labels.kith\.dev/fenced}`)
+	}
+	for _, to := range []string{gateway, other} {
+		from := map[string]string{gateway: other, other: gateway}[to]
+		way := fmt.Sprintf("UDP port 6451 from %s (%s) to %s (%s)", from, address(from), to, address(to))
+		rule := func(do string) {
+			if _, stderr, err := w.node(to).Exec(w.t.Context(), "iptables", do, "INPUT", "-p", "udp", "--dport", "6451", "-s", address(from), "-j", "DROP"); err != nil {
+				w.t.Fatal(err, stderr)
+			}
+		}
+		rule("-I")
+		eventually(w.t, time.Minute, other+" takes no guests", func() string { return label() })
+		w.doctor("while nothing comes from "+from+" to "+to, "fail overlay: "+other, "warning fenced: "+other)
+		for _, command := range []string{"status", "events"} {
+			if out := w.kith(w.t, command, "-o", "json"); !strings.Contains(out, way) {
+				w.t.Errorf("kith %s does not name %s: %s", command, way, out)
+			}
+		}
+		rule("-D")
+		eventually(w.t, time.Minute, other+" takes guests again", func() string {
+			if is := label(); is != "true" {
+				return "its label is " + is
+			}
+			return ""
+		})
+	}
+	w.doctor("when all comes through again")
 }
 
 // doctor asks kithd's, in its pod, until it finds these and nothing else: "STATE NAME: what it must name".

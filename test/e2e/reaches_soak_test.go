@@ -21,6 +21,7 @@ func TestWhatGuestsReachOnOtherEngines(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			o := onLaptop(laptops(t, lab.Options{Laptops: 3, Engines: one.engines}))
+			o.lapses = calmFor
 			if one.attach {
 				attach(t, o.at)
 			}

@@ -19,11 +19,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{/* What a container on the network of its node may: make a device, routes and nftables tables there, and no more. A capability needs root. */}}
-{{- define "kith.netadmin" -}}
-{{ include "kith.root" . }}
-capabilities: {drop: [ALL], add: [NET_ADMIN]}
-{{- end }}
-{{/* kithd also asks gateways of peers whether they are there, by ICMP echo through the tunnel, for which Linux has raw sockets. */}}
+{{/* They also ask whether others are there, kithd gateways of peers by ICMP echo, and nodes that of the gateway: for both Linux has raw sockets. */}}
 {{- define "kith.netraw" -}}
 {{ include "kith.root" . }}
 capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}
