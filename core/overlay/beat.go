@@ -22,27 +22,32 @@ const (
 	beatSize  = 16
 )
 
-// beat is what such a frame says. In bytes: magic of 4, version, 1 for an answer, questions in a row without one, 0, number of 8 (big endian).
+// beat is what such a frame says. In bytes: magic of 4, version, kind, questions in a row without an answer, 0, number of 8 (big endian).
 type beat struct {
-	answer bool
+	kind   kind
 	missed uint8 // in a question
 	number uint64
 }
 
+type kind uint8
+
+const (
+	question kind = iota
+	answer        // has the question's number
+	farewell      // of a node that turns to another gateway
+	kinds
+)
+
 func (b beat) bytes() []byte {
-	out := append([]byte(magic), version, 0, b.missed, 0)
-	if b.answer {
-		out[5] = 1
-	}
-	return binary.BigEndian.AppendUint64(out, b.number)
+	return binary.BigEndian.AppendUint64(append([]byte(magic), version, byte(b.kind), b.missed, 0), b.number)
 }
 
 // readBeat reads what may be anybody's, and padded.
 func readBeat(b []byte) (is beat, ok bool) {
-	if len(b) < beatSize || string(b[:4]) != magic || b[4] != version || b[5] > 1 {
+	if len(b) < beatSize || string(b[:4]) != magic || b[4] != version || kind(b[5]) >= kinds {
 		return beat{}, false
 	}
-	return beat{answer: b[5] == 1, missed: b[6], number: binary.BigEndian.Uint64(b[8:])}, true
+	return beat{kind: kind(b[5]), missed: b[6], number: binary.BigEndian.Uint64(b[8:])}, true
 }
 
 // Direction is where nothing comes through between a node and the gateway's.
@@ -76,11 +81,41 @@ const mostNodes = 5000 // that Kubernetes is made for
 func (w *Ways) note(node netip.Addr, b beat, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if b.kind == farewell {
+		delete(w.heard, node)
+		return
+	}
 	if w.heard == nil {
 		w.heard = map[netip.Addr]lastHeard{}
 	}
 	if _, known := w.heard[node]; known || len(w.heard) < mostNodes {
 		w.heard[node] = lastHeard{now, b.missed}
+	}
+}
+
+// Most gives what says whether most of the nodes that are heard now are still heard later: those that turn to another gateway ask here no more. Where
+// none is heard there is nobody who could.
+func (w *Ways) Most() (still func() bool) {
+	heard := func() map[netip.Addr]bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		list := map[netip.Addr]bool{}
+		for a, is := range w.heard {
+			if time.Since(is.at) < w.silence() {
+				list[a] = true
+			}
+		}
+		return list
+	}
+	before := heard()
+	return func() bool {
+		now, same := heard(), 0
+		for a := range before {
+			if now[a] {
+				same++
+			}
+		}
+		return 2*same >= len(before)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/mdlayher/packet"
@@ -68,7 +69,7 @@ func newAsking(device *net.Interface) (*asking, error) {
 	go func() {
 		defer close(a.answers)
 		_ = hear(conn, func(b beat, _ net.HardwareAddr) {
-			if !b.answer {
+			if b.kind != answer {
 				return
 			}
 			select {
@@ -98,6 +99,20 @@ func (a *asking) ask(gateway net.HardwareAddr) {
 	_, _ = rand.Read(number[:])
 	a.number = binary.BigEndian.Uint64(number[:])
 	_, _ = a.conn.WriteTo(beat{missed: a.missed, number: a.number}.bytes(), &packet.Addr{HardwareAddr: gateway}) // silence tells
+}
+
+// leave tells a gateway that this node turns to another. Nothing else depends on it: a gateway that hears nothing any more comes to the same.
+func (k *Kernel) leave(gateway netip.Addr) {
+	device, err := net.InterfaceByName(Device)
+	if err != nil {
+		return
+	}
+	conn, err := listen(device)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.WriteTo(beat{kind: farewell}.bytes(), &packet.Addr{HardwareAddr: hardware(gateway)})
 }
 
 func (a *asking) close() {
@@ -149,11 +164,14 @@ func (w *Ways) answer(ctx context.Context, device *net.Interface, changed func()
 	}()
 	return hear(conn, func(b beat, from net.HardwareAddr) {
 		node, ok := nodeOf(from)
-		if b.answer || !ok {
+		if b.kind == answer || !ok {
 			return
 		}
 		w.note(node, b, time.Now())
-		b.answer = true
+		if b.kind == farewell {
+			return
+		}
+		b.kind = answer
 		_, _ = conn.WriteTo(b.bytes(), &packet.Addr{HardwareAddr: from})
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func FuzzReadBeat(f *testing.F) {
-	f.Add(beat{answer: true, number: 1 << 63}.bytes())
+	f.Add(beat{kind: answer, number: 1 << 63}.bytes())
 	f.Add(append(beat{missed: 3, number: 7}.bytes(), make([]byte, 30)...)) // as Ethernet pads
 	f.Add([]byte("kith\x01\x02"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -54,6 +54,18 @@ func TestWhoListensKnowsWhatIsCut(t *testing.T) {
 		is("one is not answered", From, Open)
 		w.note(b, beat{}, time.Now())
 		is("it is again", Open, Open)
+		still := w.Most()
+		w.note(b, beat{kind: farewell}, time.Now())
+		if !still() {
+			t.Error("one of two is not most")
+		}
+		time.Sleep(4 * asks)
+		if still() {
+			t.Error("nobody is heard any more")
+		}
+		if still = w.Most(); !still() {
+			t.Error("there was nobody who could turn to another")
+		}
 		time.Sleep(4 * asks)
 		is("nobody is heard any more", To, To)
 		w.begin(time.Now(), 6451)

@@ -51,6 +51,9 @@ func NewKernel(cfg Config, kernel *hostnet.Changes, log *slog.Logger) *Kernel {
 func (k *Kernel) Set(p Plan) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.plan != nil && k.plan.Gateway.IsValid() && k.plan.Gateway != p.Gateway {
+		k.leave(k.plan.Gateway) // while packets still go there
+	}
 	k.plan = &p
 	return k.keep()
 }

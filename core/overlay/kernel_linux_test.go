@@ -320,10 +320,12 @@ func TestAWayThatIsCutIsKnown(t *testing.T) {
 		return ways.Listen(ctx, new(hostnet.Changes), func() { changes <- struct{}{} })
 	})
 	t.Cleanup(end) // before the others end
+	kernels := map[string]*Kernel{}
 	for _, h := range []*host{a, b} {
 		name := h.name[len("kith-"):][:1]
 		k := NewKernel(cfg(name), new(hostnet.Changes), slog.New(slog.DiscardHandler))
 		k.every = every
+		kernels[name] = k
 		h.stay(ctx, k.Ask)
 		plan, _ := PlanOf(cfg(name), w)
 		h.in(func() {
@@ -372,6 +374,21 @@ func TestAWayThatIsCutIsKnown(t *testing.T) {
 			t.Error("nobody was told of a change")
 		}
 	}
-	b.ip("link", "del", Device) // somebody takes it away, for long enough
+	still := ways.Most()
+	if !still() {
+		t.Error("nobody asks any more")
+	}
+	w.Gateway, w.Nodes = "c", append(w.Nodes, Node{"c", addr("192.0.2.13"), prefix("10.42.2.0/24")})
+	plan, _ := PlanOf(cfg("b"), w)
+	b.in(func() {
+		if err := kernels["b"].Set(plan); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for end := time.Now().Add(2 * every); still(); time.Sleep(every / 20) {
+		if time.Now().After(end) {
+			t.Fatal("a node that turned to another gateway said nothing")
+		}
+	}
 	await(To)
 }
