@@ -330,6 +330,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			keep("the network of guests", d.guests.Run)
 		}
 		keep("the gateway", d.gateway.Run)
+		if d.cfg.Lease != "" { // also while the cluster is away: they say then whether it is for all
+			keep("the answers to other nodes", func(ctx context.Context) error { return d.ways.Listen(ctx, &d.kernel, d.fenceMoved.Notify) })
+		}
 		keep("the cluster's controllers", d.runCluster)
 		keep("the mode", d.mode.Run)
 	}

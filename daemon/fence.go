@@ -105,7 +105,7 @@ func wrongRange(pods netip.Prefix, list []fence.Astray) string {
 
 // keepFenced has the cluster know on which nodes guests may run: on the others there is no fence.
 func (d *Daemon) keepFenced(ctx context.Context, mgr manager.Manager, c client.Client, own *fence.Fence) (*fenced.Keeper, error) {
-	namespace, _, several := strings.Cut(d.cfg.Lease, "/")
+	namespace, _, _ := strings.Cut(d.cfg.Lease, "/")
 	k := fenced.New(fenced.Config{
 		Cut:    d.cutOff,
 		Client: c, Self: d.engine.Facts().NodeName, Namespace: namespace, Own: func(self *corev1.Node) (fenced.Reason, string) { return ownFence(self, own.Kept()) },
@@ -122,9 +122,6 @@ func (d *Daemon) keepFenced(ctx context.Context, mgr manager.Manager, c client.C
 			}
 		}
 	}()
-	if several {
-		go d.keep(ctx, "the answers to other nodes", func(ctx context.Context) error { return d.ways.Listen(ctx, &d.kernel, k.Again) })
-	}
 	return k, k.SetupWithManager(mgr)
 }
 

@@ -118,7 +118,11 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
 	waitReady(t, w.at, 1, "-n", "store", "-l", "app=web")
 	if on := w.guests(); len(on) != 3 {
-		t.Errorf("guests are on %d nodes, want 3", len(on))
+		var where []string
+		for _, p := range pods(t, w.at, "-n", twinAt(t, w.at, "shop")) {
+			where = append(where, p.Metadata.Name+" on "+p.Spec.NodeName)
+		}
+		t.Errorf("guests are on %d nodes, want 3: %v; %s", len(on), where, kubectl(t, w.at, "describe", "nodes"))
 	}
 	w.meet("at first", names...)
 	w.fenced("at first")
