@@ -93,8 +93,8 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	eventually(t, time.Minute, "all nodes take guests", func() string {
 		var closed []string
 		for _, n := range names {
-			if is := kubectl(t, w.at, "get", "node", n, "-o", `jsonpath={.metadata.labels.kith\.dev/fenced}`); is != "true" {
-				closed = append(closed, n)
+			if why := takesGuests(t, w.at, n); why != "" {
+				closed = append(closed, why)
 			}
 		}
 		return strings.Join(closed, ", ")

@@ -114,6 +114,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// takesGuests says what a node's label says in place of that guests may run there; a moment after kithd began nothing does.
+func takesGuests(t *testing.T, at *lab.Laptop, node string) string {
+	t.Helper()
+	if is := kubectl(t, at, "get", "node", node, "-o", `jsonpath={.metadata.labels.kith\.dev/fenced}`); is != "true" {
+		return node + " is fenced: " + is
+	}
+	return ""
+}
+
 // settle makes the owner's pods and the contracts, and lists the targets that there are on every engine.
 func (o *outpost) settle(t *testing.T) {
 	kubectl(t, o.at, "create", "namespace", "den")
@@ -121,6 +130,7 @@ func (o *outpost) settle(t *testing.T) {
 		apply(t, o.at, place("mine-"+n.Name(), "den", n.Name())+place("probe-"+n.Name(), "den", n.Name()))
 		answering(t, n)
 	}
+	eventually(t, time.Minute, o.nodes[0].Name()+" takes guests", func() string { return takesGuests(t, o.at, o.nodes[0].Name()) })
 	ask := []string{"--cpu", "300m", "--memory", "256Mi", "--pods", "10"}
 	for consumer, namespace := range map[*lab.Laptop]string{o.alice: "shop", o.carol: "market"} {
 		befriendAs(t, consumer, o.at, o.name, ask...)
