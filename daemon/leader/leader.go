@@ -94,7 +94,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 		}()
 	})
 	still := func() bool { return true } // nobody waits for the first lease in vain
-	for lost := false; ; lost = true {
+	for lost := false; ; {
 		if lost {
 			cfg.Log.Warn("the lease cannot be renewed: nothing is written in the cluster any more", "lease", cfg.Name)
 			if still = term.stays(); !still() {
@@ -102,8 +102,9 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 			}
 			cfg.Log.Info("the other nodes still ask for this kithd, so nobody else works: packets go on", "lease", cfg.Name)
 		}
-		round, leave := context.WithCancel(electing)
-		elector, err := cfg.elector(lost, leave, func(leading context.Context) {
+		round, cancel := context.WithCancelCause(electing)
+		leave := func() { cancel(nil) }
+		elector, err := cfg.elector(lost, &term.held, cancel, func(leading context.Context) {
 			term.held.Store(true)
 			context.AfterFunc(leading, func() { term.held.Store(false) })
 			go cfg.lead(leading, pods)
@@ -118,7 +119,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 		}
 		elector.Run(round)
 		term.held.Store(false)
-		left := round.Err() != nil
+		left := round.Err() != nil && (lost || context.Cause(round) != errAnew)
 		leave()
 		if electing.Err() != nil {
 			select {
@@ -131,6 +132,11 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 		if left {
 			break
 		}
+		select {
+		case <-acquired:
+			lost = true
+		default: // the API server is back, see lock
+		}
 	}
 	end()
 	select {
@@ -141,14 +147,45 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 	}
 }
 
+// errAnew ends a try of who stands by, for the API server was away, and is back.
+var errAnew = errors.New("the API server is back")
+
+// lock has who stands by see a lease for the first time when the API server is back, and wait for as long as it lasts: whoever holds it could not
+// renew it meanwhile either, and packets may go by that one all the time.
+type lock struct {
+	resourcelock.Interface
+	held *atomic.Bool // by this process: then nothing is anew
+	away bool
+	anew func()
+}
+
+// Get implements resourcelock.Interface. One goroutine calls it.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	switch {
+	case l.held.Load():
+		l.away = false
+	case err != nil && !apierrors.IsNotFound(err):
+		l.away = true
+	case l.away:
+		l.anew()
+		return nil, nil, errAnew
+	}
+	return record, raw, err
+}
+
 // elector is for one try. lost: work goes on, until another has the lease.
-func (c Config) elector(lost bool, leave func(), lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+func (c Config) elector(lost bool, held *atomic.Bool, leave context.CancelCauseFunc, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
 	me, renew := holder(c.Node, c.Pod), c.Duration*2/3
+	var lease resourcelock.Interface = &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}, Client: c.Client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: me},
+	}
+	if !lost {
+		lease = &lock{Interface: lease, held: held, anew: func() { leave(errAnew) }}
+	}
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}, Client: c.Client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: me},
-		},
+		Lock: lease,
 		Name: c.Name, LeaseDuration: c.Duration, RenewDeadline: renew, RetryPeriod: renew / 5, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
@@ -159,7 +196,7 @@ func (c Config) elector(lost bool, leave func(), lead func(context.Context)) (*l
 			OnNewLeader: func(who string) {
 				c.Log.Info("who holds the lease works", "lease", c.Name, "holder", who)
 				if lost && who != me && who != "" {
-					leave()
+					leave(nil)
 				}
 			},
 		},

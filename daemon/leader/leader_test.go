@@ -158,6 +158,32 @@ func TestPacketsGoOnWhileNobodyElseCanHaveTheLease(t *testing.T) {
 	})
 }
 
+func TestWhoWorkedHasTheLeaseFirstWhenTheAPIServerIsBack(t *testing.T) {
+	for range 20 { // else it is whoever looks first
+		synctest.Test(t, func(t *testing.T) {
+			all := cluster("kith-alice", "kith-bob")
+			var cut atomic.Bool
+			away(all, &cut)
+			alice := start(t, config(all, "alice"))
+			alice.asked.Store(true)
+			time.Sleep(time.Minute)
+			bob := start(t, config(all, "bob"))
+			time.Sleep(time.Minute)
+			cut.Store(true)
+			time.Sleep(time.Minute)
+			cut.Store(false)
+			time.Sleep(time.Minute)
+			if !alice.works.Load() || bob.works.Load() || held(t, all) != "alice" {
+				t.Errorf("alice works: %v, bob works: %v, the lease is %s's", alice.works.Load(), bob.works.Load(), held(t, all))
+			}
+			alice.stop()
+			<-alice.ended
+			bob.stop()
+			<-bob.ended
+		})
+	}
+}
+
 func TestWhoSeesThatAnotherHasTheLeaseStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := cluster("kith-alice", "kith-bob")
