@@ -97,9 +97,6 @@ func (f *Fence) look(host *hostState) {
 	}
 }
 
-// guestsHere reports whether a guest is here or awaited, so that it matters whose an address is.
-func (p Plugin) guestsHere() bool { return p.Awaited || len(p.Here) > 0 }
-
 // Heard has the kernel be calm a while longer, for the node's kubelet was heard of, and with it whatever it had to say of guests.
 func (f *Fence) Heard(beat time.Time) {
 	f.mu.Lock()

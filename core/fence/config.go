@@ -80,5 +80,8 @@ type Plugin struct {
 	Own     []netip.Addr   // where there are guests: of the owner's pods on this node
 }
 
+// guestsHere reports whether a guest is here or awaited, so that it matters whose an address is.
+func (p Plugin) guestsHere() bool { return p.Awaited || len(p.Here) > 0 }
+
 // both reports whether guests may have both families.
 func (c Config) both() bool { return c.Group != 0 && c.IPv6 != netplan.Cluster6{} }

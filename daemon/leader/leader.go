@@ -119,7 +119,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 		}
 		elector.Run(round)
 		term.held.Store(false)
-		left := round.Err() != nil && (lost || context.Cause(round) != errAnew)
+		left := round.Err() != nil && (lost || !errors.Is(context.Cause(round), errAnew))
 		leave()
 		if electing.Err() != nil {
 			select {
