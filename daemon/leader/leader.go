@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) erro
 		}
 		round, cancel := context.WithCancelCause(electing)
 		leave := func() { cancel(nil) }
-		elector, err := cfg.elector(lost, &term.held, cancel, func(leading context.Context) {
+		elector, err := cfg.elector(lost, cancel, func(leading context.Context) {
 			term.held.Store(true)
 			context.AfterFunc(leading, func() { term.held.Store(false) })
 			go cfg.lead(leading, pods)
@@ -154,20 +154,20 @@ var errAnew = errors.New("the API server is back")
 // renew it meanwhile either, and packets may go by that one all the time.
 type lock struct {
 	resourcelock.Interface
-	held *atomic.Bool // by this process: then nothing is anew
-	away bool
+	led  atomic.Bool   // in this try: then nothing is anew
+	most time.Duration // between two looks, else the API server was away: an answer may merely have been waited for
+	last time.Time
 	anew func()
 }
 
 // Get implements resourcelock.Interface. One goroutine calls it.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	switch {
-	case l.held.Load():
-		l.away = false
-	case err != nil && !apierrors.IsNotFound(err):
-		l.away = true
-	case l.away:
+	if err != nil && !apierrors.IsNotFound(err) {
+		return record, raw, err
+	}
+	was := l.last
+	if l.last = time.Now(); !l.led.Load() && !was.IsZero() && l.last.Sub(was) > l.most {
 		l.anew()
 		return nil, nil, errAnew
 	}
@@ -175,20 +175,22 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 }
 
 // elector is for one try. lost: work goes on, until another has the lease.
-func (c Config) elector(lost bool, held *atomic.Bool, leave context.CancelCauseFunc, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+func (c Config) elector(lost bool, leave context.CancelCauseFunc, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
 	me, renew := holder(c.Node, c.Pod), c.Duration*2/3
 	var lease resourcelock.Interface = &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}, Client: c.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: me},
 	}
+	standby := &lock{Interface: lease, most: renew, anew: func() { leave(errAnew) }}
 	if !lost {
-		lease = &lock{Interface: lease, held: held, anew: func() { leave(errAnew) }}
+		lease = standby
 	}
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lease,
 		Name: c.Name, LeaseDuration: c.Duration, RenewDeadline: renew, RetryPeriod: renew / 5, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
+				standby.led.Store(true)
 				c.Log.Info("this kithd holds the lease, and works", "lease", c.Name, "again", lost)
 				lead(leading)
 			},
