@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net/http"
 	"os"
 	"strings"
 
@@ -16,9 +14,9 @@ import (
 )
 
 // Lead runs work as soon as this kithd is the one of its cluster that works, if there may be several.
-func Lead(ctx context.Context, cfg config.Config, log *slog.Logger, work func(context.Context, *leader.Term) error) error {
+func Lead(ctx context.Context, cfg config.Config, log *slog.Logger, work func(context.Context) error) error {
 	if cfg.Lease == "" {
-		return work(ctx, nil)
+		return work(ctx)
 	}
 	quiet(log) // the elector, too
 	rest, err := cluster.Config(cfg.Kubeconfig, cfg.KubeconfigContext)
@@ -39,27 +37,4 @@ func Lead(ctx context.Context, cfg config.Config, log *slog.Logger, work func(co
 	return leader.Run(ctx, leader.Config{
 		Client: client, Namespace: namespace, Name: name, Node: node, Pod: cfg.PodName, Duration: cfg.LeaseDuration, Log: log,
 	}, work)
-}
-
-// During has this kithd write in the cluster while it holds the lease, and have packets go on without it as long as most of the nodes that asked for
-// it, when it was lost, still do: those that reach the API server turn to whoever works then.
-func (d *Daemon) During(term *leader.Term) {
-	d.term = term
-	term.StayWhile(d.ways.Most)
-}
-
-// errNotHeld is what whoever would write in the cluster is told while this kithd has no lease.
-var errNotHeld = errors.New("this kithd could not renew its lease, so it changes nothing in the cluster until it has it again")
-
-// termed lets nothing through that changes something, while the lease is not held.
-type termed struct {
-	term *leader.Term
-	next http.RoundTripper
-}
-
-func (t termed) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead && !t.term.Held() {
-		return nil, errNotHeld
-	}
-	return t.next.RoundTrip(r)
 }

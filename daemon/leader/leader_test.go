@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,8 +52,6 @@ func held(t *testing.T, all *fake.Clientset) string {
 type kithd struct {
 	stop  func()
 	works atomic.Bool
-	asked atomic.Bool // by other nodes
-	term  atomic.Pointer[Term]
 	ended chan error
 }
 
@@ -62,9 +59,7 @@ func start(t *testing.T, cfg Config) *kithd {
 	ctx, stop := context.WithCancel(t.Context())
 	k := &kithd{stop: stop, ended: make(chan error, 1)}
 	go func() {
-		k.ended <- Run(ctx, cfg, func(ctx context.Context, term *Term) error {
-			k.term.Store(term)
-			term.StayWhile(func() func() bool { return k.asked.Load })
+		k.ended <- Run(ctx, cfg, func(ctx context.Context) error {
 			k.works.Store(true)
 			<-ctx.Done()
 			time.Sleep(time.Second) // says goodbye
@@ -114,105 +109,6 @@ func TestWhoStandsByEndsAtOnce(t *testing.T) {
 	})
 }
 
-// away has a cluster's API server not answer some, by the name of their pods, while cut says so.
-func away(all *fake.Clientset, cut *atomic.Bool) {
-	all.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if cut.Load() {
-			return true, nil, errors.New("no route to host")
-		}
-		return false, nil, nil
-	})
-}
-
-func TestPacketsGoOnWhileNobodyElseCanHaveTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := cluster("kith-alice", "kith-bob")
-		var cut atomic.Bool
-		away(all, &cut)
-		alice := start(t, config(all, "alice"))
-		alice.asked.Store(true)
-		time.Sleep(time.Minute)
-		if !alice.term.Load().Held() {
-			t.Error("alice does not know that she has the lease")
-		}
-		cut.Store(true)
-		time.Sleep(14 * time.Second)
-		if alice.term.Load().Held() {
-			t.Error("alice may write although another may have the lease soon")
-		}
-		time.Sleep(10 * time.Minute)
-		if !alice.works.Load() {
-			t.Fatal("packets stopped")
-		}
-		cut.Store(false)
-		time.Sleep(15 * time.Second)
-		if !alice.works.Load() || !alice.term.Load().Held() || held(t, all) != "alice" {
-			t.Errorf("alice works: %v, the lease is %s's", alice.works.Load(), held(t, all))
-		}
-		cut.Store(true) // and once more, as long as she is asked for
-		time.Sleep(time.Minute)
-		alice.asked.Store(false)
-		if err := <-alice.ended; !errors.Is(err, ErrLost) || alice.works.Load() {
-			t.Errorf("alice: %v, works: %v", err, alice.works.Load())
-		}
-	})
-}
-
-func TestWhoWorkedHasTheLeaseFirstWhenTheAPIServerIsBack(t *testing.T) {
-	for range 20 { // else it is whoever looks first
-		synctest.Test(t, func(t *testing.T) {
-			all := cluster("kith-alice", "kith-bob")
-			var cut atomic.Bool
-			away(all, &cut)
-			alice := start(t, config(all, "alice"))
-			alice.asked.Store(true)
-			time.Sleep(time.Minute)
-			bob := start(t, config(all, "bob"))
-			time.Sleep(time.Minute)
-			cut.Store(true)
-			time.Sleep(time.Minute)
-			cut.Store(false)
-			time.Sleep(time.Minute)
-			if !alice.works.Load() || bob.works.Load() || held(t, all) != "alice" {
-				t.Errorf("alice works: %v, bob works: %v, the lease is %s's", alice.works.Load(), bob.works.Load(), held(t, all))
-			}
-			alice.stop()
-			<-alice.ended
-			bob.stop()
-			<-bob.ended
-		})
-	}
-}
-
-func TestWhoSeesThatAnotherHasTheLeaseStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := cluster("kith-alice", "kith-bob")
-		var cut atomic.Bool
-		away(all, &cut)
-		alice := start(t, config(all, "alice"))
-		alice.asked.Store(true)
-		time.Sleep(time.Minute)
-		cut.Store(true)
-		time.Sleep(time.Minute)
-		l, err := all.Tracker().Get(coordinationv1.SchemeGroupVersion.WithResource("leases"), ns, "kith")
-		if err != nil {
-			t.Fatal(err)
-		}
-		of := l.(*coordinationv1.Lease).DeepCopy()
-		of.Spec.HolderIdentity, of.Spec.RenewTime = new("bob_kith-bob"), new(metav1.NowMicro())
-		if err := all.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), of, ns); err != nil {
-			t.Fatal(err)
-		}
-		cut.Store(false)
-		if err := <-alice.ended; !errors.Is(err, ErrLost) || alice.works.Load() || alice.term.Load().Held() {
-			t.Errorf("alice: %v, works: %v", err, alice.works.Load())
-		}
-		if held(t, all) != "bob" {
-			t.Errorf("the lease is %s's", held(t, all))
-		}
-	})
-}
-
 func TestWhoCannotRenewStopsBeforeAnotherStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := cluster("kith-alice", "kith-bob")
@@ -243,7 +139,7 @@ func TestTheEndOfTheWorkIsToldAndGivesTheLeaseBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := cluster("kith-alice")
 		broken := errors.New("the port is taken")
-		err := Run(t.Context(), config(all, "alice"), func(context.Context, *Term) error { return broken })
+		err := Run(t.Context(), config(all, "alice"), func(context.Context) error { return broken })
 		if !errors.Is(err, broken) || held(t, all) != "" {
 			t.Errorf("%v, the lease is %q", err, held(t, all))
 		}

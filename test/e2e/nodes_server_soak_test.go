@@ -133,8 +133,6 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	w.meet("after the upgrade", names...)
 	w.fenced("after the upgrade")
 
-	w.withoutAPI(names)
-
 	// Drained: kithd gives the lease back, the other takes it.
 	_, gateway := w.leader(t)
 	began := time.Now()
@@ -196,45 +194,6 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-// withoutAPI has the API server not be reached by any node, for longer than the lease lasts: packets go on, and the same kithd works afterwards.
-func (w *threeNodes) withoutAPI(names []string) {
-	w.t.Helper()
-	apply(w.t, w.at, strings.Replace(loading("serve", "kith-alice", "Always", "serve"), "namespace: shop", "namespace: store", 1))
-	there := waitReady(w.t, w.at, 1, "-n", "store", "-l", "app=serve")[0].Status.PodIP + ":7000"
-	pod, _ := w.leader(w.t)
-	apply(w.t, w.at, strings.NewReplacer("namespace: shop", "namespace: store", "nodeSelector: {kubernetes.io/hostname: "+names[1]+"}", "nodeName: "+names[1]).
-		Replace(loading("out", names[1], "Never", "stream", "-duration", "45s", there)))
-	waitReady(w.t, w.at, 1, "-n", "store", "-l", "app=out")
-	rule := func(do string) {
-		if _, stderr, err := w.at.Exec(w.t.Context(), "iptables", do, "INPUT", "!", "-i", "lo", "-p", "tcp", "--dport", "6443", "-j", "DROP"); err != nil {
-			w.t.Fatal(err, stderr)
-		}
-	}
-	rule("-I")
-	time.Sleep(30 * time.Second)
-	rule("-D")
-	var r report
-	eventually(w.t, 2*time.Minute, "the stream ends", func() string {
-		out, err := w.at.Kubectl(w.t.Context(), "-n", "store", "logs", "out")
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &r)
-		}
-		if err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-	w.t.Logf("with no API server for 30 s: %.0f s of stream, longest gap %.0f ms", r.Seconds, r.Gap)
-	if r.Broken != "" || r.Gap > 5000 {
-		w.t.Errorf("without the API server packets stopped: %+v", r)
-	}
-	if now, _ := w.leader(w.t); now != pod {
-		w.t.Errorf("%s works, and before the API server was away %s did", now, pod)
-	}
-	kubectl(w.t, w.at, "-n", "store", "delete", "pod", "out", "serve")
-	w.doctor("when the API server is back")
 }
 
 // cut has a firewall between the gateway's node and another not let the VXLAN's port through, in one direction and then in the other.
