@@ -48,7 +48,7 @@ func inKernel(b *testing.B) (write func(table), w *writer, less, all table) {
 	s := crowd(b)
 	all = compile(ipv4, s)
 	s.Pods = s.Pods[:len(s.Pods)-1]
-	w = &writer{family: ipv4, dns: s.DNS[0]}
+	w = &writer{family: ipv4, dns: s.DNS[0], pods: netip.MustParsePrefix("10.42.0.0/16")}
 	return func(t table) {
 		if err := w.put(b.Context(), t); err != nil {
 			b.Fatal(err)

@@ -26,6 +26,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 	"kith.dev/engine/listener"
 )
 
@@ -36,7 +37,8 @@ type Options struct {
 	// One of each family that the cluster has.
 	NodeIP     []netip.Addr
 	ClusterDNS []netip.Addr
-	Local      []netip.Prefix // addresses that pods of this node have, and no others
+	Pods       []netip.Prefix // addresses that pods of the cluster have
+	Local      []netip.Prefix // those of this node's pods, and of no others
 
 	Guests uint32 // group of the links that lead to guests, pods of other clusters
 	Socket string // where the CNI plugin asks, see Ask
@@ -79,7 +81,7 @@ type observed struct {
 func Open(o Options, log *slog.Logger) (*Controller, error) {
 	c := &Controller{o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, news: hostnet.Tables}
 	for _, f := range []family{ipv6, ipv4} {
-		c.tables = append(c.tables, &writer{family: f, dns: f.of(o.ClusterDNS), group: o.Guests})
+		c.tables = append(c.tables, &writer{family: f, dns: f.of(o.ClusterDNS), pods: f.rangeOf(o.Pods), group: o.Guests})
 	}
 	c.bridged = func() error { return bridged(ipv6.of(o.ClusterDNS).IsValid()) }
 	var err error
@@ -87,6 +89,20 @@ func Open(o Options, log *slog.Logger) (*Controller, error) {
 		return nil, fmt.Errorf("socket for pods' policies: %w", err)
 	}
 	return c, nil
+}
+
+// Shut is for a boot, before the API server is there to ask which policies hold: where there is no tunnel to peers yet, and no table
+// of a process before, nothing comes out of the tunnel, or goes into it, until Run has read them. Where the tunnel is, it leaves all as it was.
+func (c *Controller) Shut(ctx context.Context) error {
+	if _, err := net.InterfaceByName(netplan.Tunnel); err == nil {
+		return nil
+	}
+	return c.all(func(w *writer) error {
+		if there, err := w.there(ctx); there || err != nil {
+			return err
+		}
+		return w.write(ctx, State{DNS: c.o.ClusterDNS, Node: c.o.NodeIP})
+	})
 }
 
 // Run keeps the rules until ctx ends, and leaves them: pods run on, and so does what holds them.

@@ -41,7 +41,7 @@ func follow(t *testing.T, change func(*Controller)) *following {
 	var err error
 	f.c, err = Open(Options{
 		Client: f.client, NodeName: "alice", NodeIP: []netip.Addr{netip.MustParseAddr(nodeIP)}, ClusterDNS: []netip.Addr{netip.MustParseAddr(dnsIP)},
-		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Guests: guestGroup, Socket: f.socket,
+		Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Guests: guestGroup, Socket: f.socket,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -325,4 +325,30 @@ func TestAFlushIsNoticed(t *testing.T) {
 	}
 	f.deleted <- struct{}{} // the kernel's word
 	f.becomes("10.42.0.5")
+}
+
+// TestFromABootOnNothingPassesTheTunnelBeforePoliciesWereRead, and what a process before left is left.
+func TestFromABootOnNothingPassesTheTunnelBeforePoliciesWereRead(t *testing.T) {
+	for _, before := range []string{"", "table ip kith-policy"} {
+		fake := knftables.NewFake(knftables.IPv4Family, Table)
+		if before != "" {
+			tx := fake.NewTransaction()
+			tx.Add(&knftables.Table{})
+			tx.Add(&knftables.Chain{Name: "of-before"})
+			if err := fake.Run(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := &Controller{o: Options{}, tables: []*writer{{family: ipv4, nft: fake, dns: netip.MustParseAddr(dnsIP), pods: netip.MustParsePrefix("10.42.0.0/16"), group: guestGroup}}}
+		if err := c.Shut(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		shut := strings.Contains(fake.Dump(), `iifname "kith0" ip daddr 10.42.0.0/16 ip saddr != @pods counter drop`)
+		if kept := strings.Contains(fake.Dump(), "of-before"); shut == kept || kept != (before != "") {
+			t.Errorf("with %q before: %s", before, fake.Dump())
+		}
+		if err := c.all(func(w *writer) error { return w.remove(t.Context()) }); err != nil || fake.Dump() != "" {
+			t.Errorf("without policies it stays: %v %s", err, fake.Dump())
+		}
+	}
 }

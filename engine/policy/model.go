@@ -72,6 +72,16 @@ func (f family) of(list []netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
+// rangeOf gives that one of some ranges which is of this family; the zero value for none.
+func (f family) rangeOf(list []netip.Prefix) netip.Prefix {
+	for _, p := range list {
+		if f.has(p.Addr()) {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
 // table is an nftables table as a value, but for what is always in it.
 type table struct {
 	sets   map[string]set

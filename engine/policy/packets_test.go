@@ -85,7 +85,7 @@ func newLaptop(t *testing.T, f family) *laptop {
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
 	l := &laptop{family: f, t: t, pods: map[string]netns.NsHandle{}, writer: &writer{
-		family: f, dns: netip.MustParseAddr(f.at(dnsIP)), group: guestGroup,
+		family: f, dns: netip.MustParseAddr(f.at(dnsIP)), pods: netip.MustParsePrefix(f.at("10.42.0.0/16")), group: guestGroup,
 	}}
 	l.self = l.space()
 	for key, value := range map[string]string{
@@ -500,6 +500,25 @@ func TestPodsAtAPeerAreHeldToPoliciesAtHome(t *testing.T) {
 		l.opens(dbIP, map[string]bool{guestIP + ":8080": false})
 		l.opens(guestIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true, webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
 		l.opens(strangerIP, map[string]bool{bankIP + ":8080": false})
+	})
+}
+
+// TestAPodAtAPeerThatNobodyKnowsYetMeetsNobody: its policies are not known either. In neither direction, the API server's included.
+func TestAPodAtAPeerThatNobodyKnowsYetMeetsNobody(t *testing.T) {
+	inBoth(t, func(l *laptop) {
+		l.hold(`{metadata: {name: other, namespace: far}, spec: {podSelector: {}}}`) // selects nobody
+		l.opens(webIP, map[string]bool{strangerIP + ":8080": false, guestIP + ":8080": true})
+		l.opens(strangerIP, map[string]bool{webIP + ":8080": false, serviceIP + ":80": false, nodeIP + ":6443": false})
+		l.opens(guestIP, map[string]bool{webIP + ":8080": true, serviceIP + ":80": true, nodeIP + ":6443": true})
+		l.opens(nodeIP, map[string]bool{strangerIP + ":8080": true}) // the API server's webhooks, a probe
+		l.opens("home", map[string]bool{tenantIP + ":8080": true})
+		l.opens(tenantIP, map[string]bool{otherIP + ":8080": true})
+
+		l.listed = append(l.listed, l.family.pod("shop", strangerIP, "app=new"))
+		l.hold(`{metadata: {name: new}, spec: {podSelector: {matchLabels: {app: new}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}}`)
+		l.opens(webIP, map[string]bool{strangerIP + ":8080": true})
+		l.opens(dbIP, map[string]bool{strangerIP + ":8080": false})
+		l.opens(strangerIP, map[string]bool{dbIP + ":8080": true, nodeIP + ":6443": true})
 	})
 }
 

@@ -25,10 +25,11 @@ const Table = "kith-policy"
 type writer struct {
 	family
 	nft     knftables.Interface
-	dns     netip.Addr // of the cluster; the zero value: the cluster does not have this family
-	group   uint32     // of guests' links
-	written *table     // by this process; nil: whatever is there
-	removed bool       // by this process
+	dns     netip.Addr   // of the cluster; the zero value: the cluster does not have this family
+	pods    netip.Prefix // of the cluster, if it has this family
+	group   uint32       // of guests' links
+	written *table       // by this process; nil: whatever is there
+	removed bool         // by this process
 }
 
 func (w *writer) open() (err error) {
@@ -62,8 +63,20 @@ func (w *writer) missing(ctx context.Context) bool {
 	if w.written == nil {
 		return false
 	}
+	there, err := w.there(ctx)
+	return err == nil && !there
+}
+
+// there reports whether there is a table, of whichever process.
+func (w *writer) there(ctx context.Context) (bool, error) {
+	if err := w.open(); err != nil {
+		return false, err
+	}
 	chains, err := w.nft.List(ctx, "chain")
-	return knftables.IsNotFound(err) || err == nil && len(chains) == 0
+	if knftables.IsNotFound(err) {
+		return false, nil
+	}
+	return len(chains) > 0, err
 }
 
 // write makes the table what it is to be: what changed since the last time, or all of it.
@@ -216,12 +229,18 @@ func (w *writer) always(tx *knftables.Transaction) {
 		{"to-pods", knftables.ForwardHook, "filter - 1", []string{
 			knftables.Concat("meta iifgroup", w.group, "oifname", tunnel, "accept"),
 			w.ip + " daddr vmap @" + ingressMap,
-			// A pod at a peer of which nobody here has heard yet: it tries again.
-			knftables.Concat("iifname", tunnel, "oifname {", fmt.Sprintf("%q", netplan.Bridge), ",", tunnel, "}", w.ip, "saddr != @"+podsSet, "counter drop"),
+			// A pod at a peer of which nobody here has heard yet, and whose policies therefore nobody knows: who asks tries again. Only the
+			// range of pods here tells it from a home of guests that are here, whose addresses are its own matter.
+			knftables.Concat("iifname", tunnel, w.ip, "daddr", w.pods, w.ip, "saddr != @"+podsSet, "counter drop"),
+			knftables.Concat("oifname", tunnel, w.ip, "saddr", w.pods, w.ip, "daddr != @"+podsSet, "counter drop"),
+			knftables.Concat("iifname", tunnel, "oifname", tunnel, w.ip, "saddr != @"+podsSet, "counter drop"),
+			knftables.Concat("iifname", tunnel, "oifname", tunnel, w.ip, "daddr != @"+podsSet, "counter drop"),
 		}},
 		{"to-node", knftables.InputHook, "filter - 2", []string{
 			knftables.Concat("ct original", w.ip, "daddr", w.dns, w.ip, "saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port
 			w.ip + " saddr vmap @" + egressMap,
+			// The same, for the API server. Gateways of peers ask each other by ICMP whether packets pass.
+			knftables.Concat("iifname", tunnel, "meta l4proto !=", w.icmp, w.ip, "saddr != @"+podsSet, "counter drop"),
 		}},
 	} {
 		tx.Add(&knftables.Chain{

@@ -172,10 +172,13 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	}
 	policies, err := policy.Open(policy.Options{
 		Client: s.client, NodeName: c.NodeName, NodeIP: known(c.NodeIP, c.IPv6.Node()), ClusterDNS: known(c.ClusterDNS, c.IPv6.DNS()),
-		Local: known(c.PodCIDR, c.IPv6.NodePods()), Guests: network.GuestGroup, Socket: s.policiesSocket(),
+		Pods: known(cluster.Pods, c.IPv6.Pods), Local: known(c.PodCIDR, c.IPv6.NodePods()), Guests: network.GuestGroup, Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
+	}
+	if err := policies.Shut(ctx); err != nil {
+		s.log.Warn("NetworkPolicies are not in force between pods here and at peers until they were read", "err", err)
 	}
 	start("network-policies", now, policies.Run)
 	if err := network.Setup(ctx, network.Options{

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +67,8 @@ func (w *fenced) policies(t *testing.T) {
 		}
 	})
 
+	t.Run("nobody meets a guest in its first moments", func(t *testing.T) { w.born(t, desk, service) })
+
 	kubectl(t, w.alice, "-n", "shop", "delete", "networkpolicies", "--all")
 	w.ways(t, "with the policies deleted", open...)
 	eventually(t, 10*time.Second, "without policies there are no tables of theirs", func() string { // the last policy is deleted a moment after those of these pods
@@ -75,6 +79,71 @@ func (w *fenced) policies(t *testing.T) {
 		return ""
 	})
 	kubectl(t, w.alice, "-n", "shop", "delete", "job/nib", "pod/lamp", "service/desk")
+}
+
+// born has guests come, which may get and send nothing, in waves. They listen, and try all that is home's, from their first moment on, and a
+// pod at home tries the addresses that they will have from before.
+func (w *fenced) born(t *testing.T, desk, service string) {
+	const waves, each, lasts = 3, 5, "12s"
+	kubectl(t, w.alice, "-n", "shop", "delete", "networkpolicies", "--all")
+	apply(t, w.alice, policy("born", "born", "Ingress, Egress", "ingress: [], egress: []"))
+	targets := []string{"tcp:" + desk, "tcp:" + service, "tcp:10.42.255.1:6443", "tcp:10.43.0.1:443", "tcp:" + kubectl(t, w.alice, "-n", "shop", "get", "pod", "next", "-o", "jsonpath={.status.podIP}") + ":8080"}
+	sweeps, _ := json.Marshal(append([]string{"/app", "sweep", "-for", "5s", "-serve"}, targets...))
+	met := 0
+	var last netip.Addr
+	seen := func(selector string) {
+		for _, a := range strings.Fields(kubectl(t, w.alice, "-n", "shop", "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].status.podIP}")) {
+			if ip := netip.MustParseAddr(a); last.Less(ip) {
+				last = ip
+			}
+		}
+	}
+	seen("app in (guest,next)")
+	for wave := range waves {
+		var coming []string // addresses are given one after the other
+		for ip := last.Next(); len(coming) < 3*each; ip = ip.Next() {
+			coming = append(coming, "tcp:"+ip.String()+":8080")
+		}
+		var tried sync.WaitGroup
+		var out string
+		var err error
+		tried.Go(func() {
+			out, err = w.alice.Kubectl(t.Context(), append([]string{"-n", "shop", "exec", "desk", "--", "/app", "sweep", "-for", lasts}, coming...)...)
+		})
+		manifest := ""
+		for i := range each {
+			manifest += strings.Replace(place(fmt.Sprintf("born%d-%d", wave, i), "shop", "kith-bob"), fmt.Sprintf("app: born%d-%d", wave, i), "app: born", 1) +
+				`  - {name: sweep, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, env: [{name: HTTP_ADDR, value: ":8081"}, {name: UDP_ADDR, value: ":9998"}], command: ` + string(sweeps) + ", resources: {requests: {cpu: 10m, memory: 8Mi}}}\n"
+		}
+		apply(t, w.alice, manifest)
+		tried.Wait()
+		if err != nil {
+			t.Fatalf("desk did not try: %v: %s", err, out)
+		}
+		waitReady(t, w.alice, each, "-n", "shop", "-l", "app=born")
+		seen("app=born")
+		from := readSweep(out)
+		for i := range each {
+			name := fmt.Sprintf("born%d-%d", wave, i)
+			ip := kubectl(t, w.alice, "-n", "shop", "get", "pod", name, "-o", "jsonpath={.status.podIP}")
+			if s, foreseen := from["tcp:"+ip+":8080"]; foreseen {
+				if met++; s.Answered > 0 {
+					t.Errorf("a pod at home met %s in its first moments: %d of %d tries", name, s.Answered, s.Tries)
+				}
+			}
+			to := readSweep(kubectl(t, w.bob, "-n", w.shop, "logs", name, "-c", "sweep"))
+			for _, target := range targets {
+				if s := to[target]; s.Tries == 0 || s.Answered > 0 {
+					t.Errorf("%s met %s in its first moments: %d of %d tries, the first after %.0f ms", name, target, s.Answered, s.Tries, s.First)
+				}
+			}
+		}
+		kubectl(t, w.alice, "-n", "shop", "delete", "pods", "-l", "app=born")
+	}
+	if met < waves*each/2 {
+		t.Errorf("the addresses of %d guests only were tried in their first moments", met)
+	}
+	t.Logf("%d guests were tried from before their first moment on", met)
 }
 
 // policy selects pods by their label app.
