@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"crypto/rand"
 	"encoding/hex"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type Limits struct {
 	ConnRate   Rate // new connections per address
 	IPRate     Rate // calls per address under /kith/
 	CallerRate Rate // calls per caller under /kith/
+	HeaderRate Rate // bytes of requests' headers per connection, as they are decoded
 	AskRate    Rate // questions per caller, and per address
 
 	// What strangers, callers whose key no owner compared, may do. A question is a try at the pairing code, one in a million.
@@ -52,7 +54,7 @@ type Rate struct {
 var defaultLimits = Limits{
 	Strangers: 512, Recognised: 512, ConnsPerIP: 64, ConnsPerCaller: 64,
 	Polls: 8, Presences: 4, Requests: 512,
-	ConnRate: Rate{10, 100}, IPRate: Rate{50, 250}, CallerRate: Rate{20, 100}, AskRate: Rate{0.5, 8},
+	ConnRate: Rate{10, 100}, IPRate: Rate{50, 250}, CallerRate: Rate{20, 100}, HeaderRate: Rate{256 << 10, 1 << 20}, AskRate: Rate{0.5, 8},
 	Questions: WindowLimit{32, 12, 10 * time.Minute}, Openings: WindowLimit{128, 32, 10 * time.Minute},
 	HeaderTimeout: 10 * time.Second, BodyTimeout: 15 * time.Second, IdleTimeout: 2 * time.Minute, PollTime: pollTime,
 }
@@ -234,4 +236,17 @@ func (o *openings) take(caller identity.ID, id string) (opening, error) {
 		return opening{}, &Problem{Code: CodeExpired, Message: "the question came too late", Do: "ask again"}
 	}
 	return one, nil
+}
+
+// headerSize is about what a request's header takes in memory, in bytes. By HTTP/2's tables a byte on the wire may stand for kilobytes
+// of it (RFC 7541, section 7.3), so the bytes that came bound nothing.
+func headerSize(r *http.Request) int {
+	size := len(r.RequestURI) + len(r.Host)
+	for name, values := range r.Header {
+		size += len(name)
+		for _, v := range values {
+			size += len(v) + 32
+		}
+	}
+	return size
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
+
 	"kith.dev/core/audit"
 	"kith.dev/core/identity"
 )
@@ -44,6 +46,7 @@ type limitedConn struct {
 	addr     netip.AddrPort
 
 	refusals atomic.Int32
+	headers  *rate.Limiter // bytes of requests' headers, see headerSize
 
 	admitting sync.Mutex // held while the caller is looked up
 	caller    *Caller
@@ -94,7 +97,7 @@ func (l *limitedListener) admit(conn net.Conn) *limitedConn {
 		l.refused(RefusedRate, addr, "too many new connections from this address")
 		return nil
 	}
-	c := &limitedConn{Conn: conn, listener: l, addr: addr}
+	c := &limitedConn{Conn: conn, listener: l, addr: addr, headers: rate.NewLimiter(rate.Limit(l.limits.HeaderRate.PerSecond), l.limits.HeaderRate.Burst)}
 	l.mu.Lock()
 	if l.perIP[ip] >= l.limits.ConnsPerIP {
 		l.mu.Unlock()

@@ -209,6 +209,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w = counted
 	conn := connOf(r.Context())
 	caller, problem := s.callerOf(conn, r)
+	if !conn.headers.AllowN(time.Now(), min(headerSize(r), s.limits.HeaderRate.Burst)) {
+		problem := &Problem{Code: CodeRateLimited, Message: "too many bytes of headers"}
+		s.note(r, caller, problem)
+		counted.tell(problem.HTTPStatus())
+		conn.Close()
+		return
+	}
 	if problem != nil { // about the connection itself
 		w.Header().Set("Connection", "close")
 	}
