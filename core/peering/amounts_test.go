@@ -17,6 +17,7 @@ func TestThePageSaysTheseAmounts(t *testing.T) {
 		fmt.Sprintf("| connections | %d from one address, %d of one key; %v new ones a second from one address, %d at once after a rest |",
 			l.ConnsPerIP, l.ConnsPerCaller, l.ConnRate.PerSecond, l.ConnRate.Burst),
 		fmt.Sprintf("| handshake, header | %v s each, %d KiB |", l.HeaderTimeout.Seconds(), maxHeader>>10),
+		fmt.Sprintf("as they are decoded | %d KiB a second, %d KiB at once;", int(l.HeaderRate.PerSecond)>>10, l.HeaderRate.Burst>>10),
 	)
 	if l.Openings.Within != l.Questions.Within {
 		t.Errorf("openings are counted for %s, questions for %s", l.Openings.Within, l.Questions.Within)
