@@ -27,7 +27,10 @@ type outpost struct {
 	cluster      []target            // what the owner's pods reach on whatever node they are
 	link         map[string][]target // what they reach on the link of one node
 	start, stop  func(t *testing.T)  // of the provider's kithd, which is killed
-	lapses       time.Duration       // after that, until addresses that nobody knows are closed (docs/security.md); 0: guests are known by their links
+	ofNodes      bool                // their addresses are those on the LAN, and other than a laptop's
+	befriend     func(t *testing.T, consumer *lab.Laptop, ask []string)
+	ready        func(t *testing.T) string // of the provider's kithd: what it waits for
+	lapses       time.Duration             // after that, until addresses that nobody knows are closed (docs/security.md); 0: guests are known by their links
 }
 
 // target is what the owner's pods reach and no guest does.
@@ -50,10 +53,18 @@ func TestWhatGuestsReachOnOneNode(t *testing.T) {
 // calmFor is how long, after a kithd that does not mark guests' links was killed, the kernel believes that who is not known is no guest, and a moment.
 const calmFor = 42 * time.Second
 
+// newOutpost is a provider by that name whose nodes are these; kithd is on the first.
+func newOutpost(l *lab.Lab, name string, nodes ...*lab.Laptop) *outpost {
+	o := &outpost{l: l, name: name, at: nodes[0], nodes: nodes, alice: l.Laptop("alice"), carol: l.Laptop("carol")}
+	o.befriend = func(t *testing.T, consumer *lab.Laptop, ask []string) { befriendAs(t, consumer, o.at, o.name, ask...) }
+	o.ready = func(t *testing.T) string { return engineReady(t, o.at) }
+	return o
+}
+
 // onLaptop is bob's laptop, whatever its engine.
 func onLaptop(l *lab.Lab) *outpost {
 	bob := l.Laptop("bob")
-	o := &outpost{l: l, name: "bob", at: bob, nodes: []*lab.Laptop{bob}, alice: l.Laptop("alice"), carol: l.Laptop("carol")}
+	o := newOutpost(l, "bob", bob)
 	o.start = func(t *testing.T) { must(t, bob.StartDaemon(t.Context())) }
 	o.stop = func(t *testing.T) {
 		if _, stderr, err := bob.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
@@ -86,8 +97,9 @@ func TestWhatGuestsReachOnTwoNodes(t *testing.T) {
 
 // attachedToNodes is the cluster corp, with the kithd of engine kubeconfig as a process of its first node.
 func attachedToNodes(l *lab.Lab) *outpost {
-	one, two := l.Laptop("corp-1"), l.Laptop("corp-2")
-	o := &outpost{lapses: calmFor, l: l, name: "corp", at: one, nodes: []*lab.Laptop{one, two}, alice: l.Laptop("alice"), carol: l.Laptop("carol")}
+	one := l.Laptop("corp-1")
+	o := newOutpost(l, "corp", one, l.Laptop("corp-2"))
+	o.lapses, o.ofNodes = calmFor, true
 	o.start = func(t *testing.T) { kithdOnNode(t, one, "") }
 	o.stop = func(t *testing.T) {
 		if _, stderr, err := one.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
@@ -133,7 +145,7 @@ func (o *outpost) settle(t *testing.T) {
 	eventually(t, time.Minute, o.nodes[0].Name()+" takes guests", func() string { return takesGuests(t, o.at, o.nodes[0].Name()) })
 	ask := []string{"--cpu", "300m", "--memory", "256Mi", "--pods", "10"}
 	for consumer, namespace := range map[*lab.Laptop]string{o.alice: "shop", o.carol: "market"} {
-		befriendAs(t, consumer, o.at, o.name, ask...)
+		o.befriend(t, consumer, ask)
 		kubectl(t, consumer, "create", "namespace", namespace)
 		kith(t, consumer, "offload", namespace)
 	}
@@ -151,13 +163,13 @@ func (o *outpost) settle(t *testing.T) {
 		add("the owner's service on "+n.Name(), "tcp:"+kubectl(t, o.at, "-n", "den", "get", "service", mine, "-o", "jsonpath={.spec.clusterIP}")+":80")
 		add(n.Name(), "tcp:"+lan+":22")
 		add(n.Name()+" by UDP", "udp:"+lan+":9999")
-		if n.IsNode() {
+		if o.ofNodes {
 			add("kubelet of "+n.Name(), "tcp:"+lan+":10250")
 			add("NodePort at "+n.Name(), "tcp:"+lan+":"+kubectl(t, o.at, "-n", "den", "get", "service", mine, "-o", "jsonpath={.spec.ports[0].nodePort}"))
 		}
 		o.link[n.Name()] = linkLocal(t, o.at, n, mine)
 	}
-	if o.at.IsNode() {
+	if o.ofNodes {
 		add("API server", "tcp:"+address(t, o.at)+":6443")
 		add("service kubernetes", "tcp:10.43.0.1:443")
 	}
@@ -436,7 +448,7 @@ func (o *outpost) table(t *testing.T) {
 		time.Sleep(time.Until(killed.Add(o.lapses)))
 		o.reborn(t, guests["guest"])
 		o.start(t)
-		eventually(t, time.Minute, "kithd of "+o.at.Name()+" is ready", func() string { return engineReady(t, o.at) })
+		eventually(t, time.Minute, "kithd of "+o.at.Name()+" is ready", func() string { return o.ready(t) })
 		waitReady(t, o.at, 1, "-n", o.twin, "-l", "app=guest")
 	})
 }
