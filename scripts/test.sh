@@ -42,6 +42,7 @@ case $kind in
     if [ "$kind" = soak ]; then
       tags=lab,soak
       scripts/apps.sh
+      scripts/foreign.sh
       # The metrics-server that takes the place of the engine's; a module of its own, as it brings another Kubernetes.
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)
