@@ -79,6 +79,19 @@ func TestNoRightIsAWildcard(t *testing.T) {
 	}
 }
 
+// A list of its own in kithd's configuration would be another than the one that admission and RBAC have.
+func TestKithdIsToldWhichRolesItMayGive(t *testing.T) {
+	for path, has := range map[string]string{
+		"kith/templates/config.yaml": `"tetherClusterRoles" (default list .Values.tether.clusterRoles)`,
+		"kith/templates/tether.yaml": `n.clusterRole in {{ toJson (default list .Values.tether.clusterRoles) }}`,
+		"kith/templates/rbac.yaml":   `{{- with .Values.tether.clusterRoles }}`,
+	} {
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), has) {
+			t.Errorf("%s does not have %s, %v", path, has, err)
+		}
+	}
+}
+
 // What README.md says of the values is what there is.
 func TestTheReadmeHasEveryValue(t *testing.T) {
 	readme, err := os.ReadFile("kith/README.md")
