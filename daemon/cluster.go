@@ -292,7 +292,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 			supervise(ctx, d.log, name, run)
 		},
 	})
-	if c.company, err = company.New(company.Config{Client: c.Client, Fresh: c.Fresh, REST: restConfig, Audit: d.audits, Announce: d.publish, Log: d.log}); err != nil {
+	if c.company, err = company.New(company.Config{Client: c.Client, Fresh: c.Fresh, REST: restConfig, Roles: d.cfg.TetherRoles, Audit: d.audits, Announce: d.publish, Log: d.log}); err != nil {
 		return nil, nil, fmt.Errorf("company: %w", err)
 	}
 	linker := d.newLinker(c.Client)

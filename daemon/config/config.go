@@ -71,6 +71,7 @@ type Config struct {
 	Expose            string        // ExposeNone or ExposeLAN
 	FrontDoorPort     uint16        // 0: none
 	AutoUntetherAfter time.Duration // 0: never
+	TetherRoles       []string      // ClusterRoles; "*": any
 
 	DataDir     string
 	RunDir      string
@@ -109,6 +110,7 @@ func defaults(at places.Places) Config {
 		Engine:         EngineAuto,
 		Expose:         ExposeNone,
 		FrontDoorPort:  6451,
+		TetherRoles:    []string{"*"},
 		PodRange:       netplan.Usual().Pods,
 		ServiceRange:   netplan.Usual().Services,
 		DataDir:        at.Data,

@@ -99,6 +99,8 @@ func many[T any](name, help, allowed string, at func(*Config) *[]T, parse func(s
 		}
 		return strings.Join(out, ",")
 	}
+	c := Default()
+	k.Default = k.get(&c)
 	return k
 }
 

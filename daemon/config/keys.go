@@ -47,6 +47,8 @@ var keys = []Key{
 		func(c *Config) *uint16 { return &c.FrontDoorPort }),
 	durationOrNone("autoUntetherAfter", "after which time without an answer of the company's cluster a tethered laptop takes back control by itself; 0 is never",
 		func(c *Config) *time.Duration { return &c.AutoUntetherAfter }),
+	words("tetherClusterRoles", "ClusterRoles that TetherPolicies may give to users of laptops that this cluster runs; * stands for all, and Kubernetes decides", notEmpty,
+		"names of ClusterRoles, or *", func(c *Config) *[]string { return &c.TetherRoles }),
 	verbatim(words("engineFlags", "more flags for the builtin engine, or for a K3s that kithd runs", notEmpty, "flags of kith-k8s or of k3s server", func(c *Config) *[]string { return &c.EngineFlags })),
 	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
 	file("k3sBinary", "with engine k3s: the program k3s, which kithd runs with a data directory of its own",
@@ -107,8 +109,10 @@ func Example() string {
 // example is the default as YAML, or what it follows from, as a comment.
 func (k Key) example() string {
 	switch {
-	case k.List:
-		return "[" + strings.ReplaceAll(k.Default, ",", ", ") + "]"
+	case k.List && k.Default == "":
+		return "[]"
+	case k.List: // in quotes: a * means something to YAML
+		return `["` + strings.ReplaceAll(k.Default, ",", `", "`) + `"]`
 	case k.Follows:
 		return "# " + k.Default
 	case k.Bool, k.Number:

@@ -2,12 +2,16 @@
 package chart
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"text/template"
 
 	"kith.dev/core/installed"
 	"kith.dev/core/kinds"
@@ -75,6 +79,100 @@ func TestNoRightIsAWildcard(t *testing.T) {
 		}
 		if found := wild.Find(text); found != nil {
 			t.Errorf("%s: %s", path, found)
+		}
+	}
+}
+
+// A list of its own in kithd's configuration would be another than the one that admission and RBAC have.
+func TestKithdIsToldWhichRolesItMayGive(t *testing.T) {
+	for path, has := range map[string]string{
+		"kith/templates/config.yaml": `"tetherClusterRoles" (default list .Values.tether.clusterRoles)`,
+		"kith/templates/tether.yaml": `n.clusterRole in {{ toJson (default list .Values.tether.clusterRoles) }}`,
+		"kith/templates/rbac.yaml":   `{{- with .Values.tether.clusterRoles }}`,
+	} {
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), has) {
+			t.Errorf("%s does not have %s, %v", path, has, err)
+		}
+	}
+}
+
+// versions are the kinds that a cluster knows, as templates ask for them.
+type versions []string
+
+func (v versions) Has(kind string) bool { return slices.Contains(v, kind) }
+
+// notes are what Helm shows once the chart is installed in a cluster that has these SharingPolicies; nil: one that never had Kith.
+func notes(t *testing.T, share string, policies []string) string {
+	t.Helper()
+	type values = map[string]any
+	known := versions{"v1/Pod"}
+	if policies != nil {
+		known = append(known, "kith.dev/v1alpha1/SharingPolicy")
+	}
+	parsed, err := template.New("NOTES.txt").Funcs(template.FuncMap{ // as Helm has them
+		"include": func(string, any) string { return "kith" },
+		"default": func(other, given any) any { return cmp.Or(given, other) },
+		"list":    func(all ...any) []any { return all },
+		"append":  func(all []any, one any) []any { return append(all, one) },
+		"has":     func(one any, all []any) bool { return slices.Contains(all, one) },
+		"join": func(between string, all []any) string {
+			return strings.ReplaceAll(strings.Trim(fmt.Sprint(all), "[]"), " ", between)
+		},
+		"lookup": func(version, kind, _, _ string) (values, error) {
+			if !known.Has(version + "/" + kind) {
+				return nil, errors.New("unable to get apiresource from unstructured")
+			}
+			var items []any
+			for _, name := range policies {
+				items = append(items, values{"metadata": values{"name": name}})
+			}
+			return values{"items": items}, nil
+		},
+	}).ParseFiles("kith/templates/NOTES.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := parsed.Execute(&b, values{
+		"Values":  values{"clusterName": "corp", "share": share, "service": values{"type": "None"}, "peerAPIPort": 6450, "wireguardPort": 6450},
+		"Release": values{"Namespace": "kith-system"}, "Capabilities": values{"APIVersions": known},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// What an earlier installation left behind is offered, whatever the values say.
+func TestTheNotesKnowWhatIsOfferedAlready(t *testing.T) {
+	const nothing, already, stays, besides = "offers nothing yet", "in the cluster already: ", "stays as it is", "makes one named default"
+	for name, c := range map[string]struct {
+		share    string
+		policies []string
+		says     []string
+	}{
+		"the first of all":               {says: []string{nothing}},
+		"the first, with a share":        {share: "20%"},
+		"none is left":                   {policies: []string{}, says: []string{nothing}},
+		"one is left":                    {policies: []string{"default"}, says: []string{already + "default. "}},
+		"two are left":                   {policies: []string{"default", "team"}, says: []string{already + "default, team. "}},
+		"one is left, and a share":       {share: "20%", policies: []string{"default"}, says: []string{already + "default. ", stays}},
+		"another is left, and a share":   {share: "20%", policies: []string{"team"}, says: []string{already + "team. ", besides}},
+		"another is left, without share": {policies: []string{"team"}, says: []string{already + "team. "}},
+	} {
+		text := notes(t, c.share, c.policies)
+		for _, sentence := range []string{nothing, already, stays, besides} {
+			want := slices.ContainsFunc(c.says, func(s string) bool { return strings.HasPrefix(s, sentence) })
+			if strings.Contains(text, sentence) != want {
+				t.Errorf("%s: whether it says %q is not %t:\n%s", name, sentence, want, text)
+			}
+		}
+		for _, s := range c.says {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s: it does not say %q:\n%s", name, s, text)
+			}
+		}
+		if strings.Contains(text, "<no value>") {
+			t.Errorf("%s:\n%s", name, text)
 		}
 	}
 }

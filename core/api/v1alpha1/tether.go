@@ -125,9 +125,28 @@ type TetheredNode struct {
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
+// ConditionRolesAllowed of a TetherPolicy is False while it names ClusterRoles that kithd may not give: users of laptops have nothing by
+// these. It is there where kithd was told which it may give (its key tetherClusterRoles), and nowhere else: Kubernetes alone decides then.
+const ConditionRolesAllowed = "RolesAllowed"
+
+// Reasons of ConditionRolesAllowed.
+const (
+	ReasonAllRolesAllowed = "AllRolesAllowed"
+	ReasonRoleNotAllowed  = "RoleNotAllowed"
+)
+
+// TetherPolicyStatus tells what of a TetherPolicy does not come about.
+type TetherPolicyStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
 // TetherPolicy is a company's word on which laptops its cluster runs.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=tetherpol,categories=kith
 // +kubebuilder:printcolumn:name="Auto",type=boolean,JSONPath=`.spec.autoAccept`
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.namespaces[*].name`
@@ -137,7 +156,8 @@ type TetherPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec TetherPolicySpec `json:"spec"`
+	Spec   TetherPolicySpec   `json:"spec"`
+	Status TetherPolicyStatus `json:"status,omitempty"`
 }
 
 // TetherPolicyList is a list of TetherPolicies.

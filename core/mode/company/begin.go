@@ -73,6 +73,10 @@ func (c *Company) places(ctx context.Context, peer *v1alpha1.Peer) (all []place,
 	}
 	named, left := places(policy, peer)
 	for _, p := range named {
+		if !c.mayGive(p.role) {
+			left = append(left, fmt.Sprintf("kithd may not give the ClusterRole %s here, so its users may do nothing in the namespace %s", p.role, p.namespace))
+			continue
+		}
 		var ns corev1.Namespace
 		err := c.cfg.Client.Get(ctx, client.ObjectKey{Name: p.namespace}, &ns)
 		switch {

@@ -78,6 +78,9 @@ type place struct {
 
 const laptopWord = "{laptop}"
 
+// roleOf is the ClusterRole of a namespace; the API server fills in the same where a policy names none.
+func roleOf(n v1alpha1.LaptopNamespace) string { return cmp.Or(n.ClusterRole, "edit") }
+
 // maxPlaces of one laptop: what a message to it can name.
 const maxPlaces = 64
 
@@ -89,7 +92,7 @@ func places(policy *v1alpha1.TetherPolicy, peer *v1alpha1.Peer) (all []place, le
 	seen := map[string]bool{}
 	for _, n := range policy.Spec.Namespaces {
 		p := place{
-			namespace: strings.ReplaceAll(n.Name, laptopWord, peer.Name), role: cmp.Or(n.ClusterRole, "edit"), quota: n.Quota,
+			namespace: strings.ReplaceAll(n.Name, laptopWord, peer.Name), role: roleOf(n), quota: n.Quota,
 			offload: n.Offload == nil || *n.Offload, policy: policy.Name, own: strings.Contains(n.Name, laptopWord),
 		}
 		switch {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -38,6 +39,7 @@ type Config struct {
 	Client   client.Client
 	Fresh    client.Reader // past the cache
 	REST     *rest.Config  // to the API server, with every right there
+	Roles    []string      // ClusterRoles that a TetherPolicy may give, anyRole for all that Kubernetes lets it
 	Audit    *audit.Log    // of refusals
 	Announce func(api.Event)
 	Log      *slog.Logger
@@ -73,6 +75,12 @@ func New(cfg Config) (*Company, error) {
 
 // SetupWithManager registers what reacts to Peers and TetherPolicies.
 func (c *Company) SetupWithManager(mgr ctrl.Manager) error {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("tether-policies").
+		For(&v1alpha1.TetherPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{NewQueue: queue.New}).
+		Complete(reconcile.Func(c.judge)); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("tether").
 		For(&v1alpha1.Peer{}, builder.WithPredicates(concerned)).
 		Watches(&v1alpha1.TetherPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everybody), builder.WithPredicates(predicate.GenerationChangedPredicate{})).

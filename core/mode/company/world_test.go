@@ -57,13 +57,13 @@ func newWorldAt(t *testing.T, config *rest.Config, objects ...client.Object) *wo
 	}
 	w := &world{T: t}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
+		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.TetherPolicy{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
 	audits := audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(door audit.Door, reason string) {
 		w.refused = append(w.refused, string(door)+"/"+reason)
 	}})
 	var err error
 	w.Company, err = New(Config{
-		Client: w.client, Fresh: w.client, REST: config, Audit: audits,
+		Client: w.client, Fresh: w.client, REST: config, Roles: []string{anyRole}, Audit: audits,
 		Announce: func(e api.Event) { w.events = append(w.events, e) }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
