@@ -49,6 +49,21 @@ func TestTheMachineIsLookedAtWithoutKithd(t *testing.T) {
 	}
 }
 
+// No socket is missing where there never is one.
+func TestTheAgentOfANodeIsNoKithdThatIsMissing(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "kithd")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho '{\"area\":\"daemon\",\"name\":\"agent\",\"state\":\"ok\",\"what\":\"this is the agent of node corp-2\"}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k := kith{socket: t.TempDir() + "/none.sock", kithd: program, agent: "kith-system/kith"}
+	for _, args := range [][]string{{"doctor"}, {"doctor", "bob"}} {
+		out, errs, code := k.run(args...)
+		if code != 0 || errs != "" || !strings.Contains(out, "this is the agent of node corp-2") || strings.Contains(out, "sock") || !strings.Contains(out, "1 ok, 0 warnings, 0 failed") {
+			t.Errorf("%q: %d %s%s", args, code, out, errs)
+		}
+	}
+}
+
 // TestAProgramOfKithdThatDoesNotLookIsAFinding: kithd may be missing, of another version, or broken, which is what somebody who asks the doctor
 // wants to hear.
 func TestAProgramOfKithdThatDoesNotLookIsAFinding(t *testing.T) {

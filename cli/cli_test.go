@@ -112,6 +112,7 @@ type kith struct {
 	ctx                context.Context
 	home               string
 	kithd              string // the program; "": the test's own
+	agent              string // the lease, in the container of a node's agent
 }
 
 func (k kith) run(args ...string) (out, errs string, code int) {
@@ -131,6 +132,8 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 			switch {
 			case name == "KITH_SOCKET":
 				return k.socket
+			case name == api.EnvAgentLease:
+				return k.agent
 			case name == "HOME":
 				return k.home
 			case name == "NO_COLOR" && k.noColour:

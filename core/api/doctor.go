@@ -44,6 +44,13 @@ type Finding struct {
 	Fix []string `json:"fix,omitempty"`
 }
 
+// EnvAgentLease is the variable of the environment by which a program knows that it is in the container of a node's agent (`kithd node`), where no
+// kithd listens: NAMESPACE/NAME of the Lease whose holder is the kithd that works. EnvAgentNode is the node. The chart sets both.
+const (
+	EnvAgentLease = "KITH_AGENT_LEASE"
+	EnvAgentNode  = "NODE_NAME"
+)
+
 // DoctorFix says what is to be mended: names of findings, which are looked for anew. What is done about each is kithd's to know.
 type DoctorFix struct {
 	Findings []string `json:"findings"`

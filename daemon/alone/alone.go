@@ -1,5 +1,5 @@
 // Package alone is what kithd does for kith where no kithd answers: it looks at this machine, and makes what can be made of a bug report.
-// It runs as whoever calls it, talks to nobody and changes nothing. cmd/kithd has the commands; kith itself links none of it, and stays
+// It runs as whoever calls it, talks to nobody and changes nothing. In the container of a node's agent it asks the cluster which kithd works instead. cmd/kithd has the commands; kith itself links none of it, and stays
 // small.
 package alone
 
@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 	"time"
 
 	"kith.dev/core/api"
@@ -20,6 +21,10 @@ import (
 // Doctor looks at this machine, as it is configured, and writes each api.Finding as a line of JSON once it is known.
 func Doctor(ctx context.Context, load func() (config.Config, error), out io.Writer) error {
 	to := json.NewEncoder(out)
+	if lease := os.Getenv(api.EnvAgentLease); lease != "" {
+		// What else there is to look at is the node's, and no configuration of kithd is here: its ports and ranges would be guesses.
+		return to.Encode(agent(ctx, inCluster, os.Getenv(api.EnvAgentNode), lease))
+	}
 	cfg, err := load()
 	if err != nil {
 		return to.Encode(api.Finding{

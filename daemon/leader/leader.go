@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,6 +105,21 @@ func holder(node, pod string) string { return node + "_" + pod }
 func Node(holder string) string {
 	node, _, _ := strings.Cut(holder, "_") // no name of a node has one (RFC 1123)
 	return node
+}
+
+// Pod gives the pod of a lease's holder; "" of none.
+func Pod(holder string) string {
+	_, pod, _ := strings.Cut(holder, "_")
+	return pod
+}
+
+// Ends tells until when a lease is held as it stands; the zero time of one that nobody holds.
+func Ends(lease *coordinationv1.Lease) time.Time {
+	s := lease.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return time.Time{}
+	}
+	return s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)
 }
 
 // again is how long what failed waits to be tried again.
