@@ -1,6 +1,6 @@
 // Package alone is what kithd does for kith where no kithd answers: it looks at this machine, and makes what can be made of a bug report.
-// It runs as whoever calls it, talks to nobody and changes nothing. In the container of a node's agent it asks the cluster which kithd works instead. cmd/kithd has the commands; kith itself links none of it, and stays
-// small.
+// It runs as whoever calls it, talks to nobody and changes nothing. In the container of a node's agent it asks the cluster which kithd works
+// instead. cmd/kithd has the commands; kith itself links none of it, and stays small.
 package alone
 
 import (
