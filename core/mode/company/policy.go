@@ -32,7 +32,7 @@ func (c *Company) judge(ctx context.Context, req ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := policy.DeepCopy()
-	changed := false
+	var changed bool
 	if slices.Contains(c.cfg.Roles, anyRole) {
 		changed = meta.RemoveStatusCondition(&policy.Status.Conditions, v1alpha1.ConditionRolesAllowed)
 	} else {
