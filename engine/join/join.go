@@ -79,9 +79,10 @@ func Join(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	// In minutes: the server's Date has whole seconds (RFC 9110, 5.6.7), so a difference in seconds would be one too many or too few.
 	if apart := time.Since(clock).Abs(); !clock.IsZero() && apart > skew {
 		return fmt.Errorf("this machine's clock and the server's are %s apart (here %s, there %s): certificates would not be good; set the clock, by NTP for example",
-			apart.Round(time.Second), time.Now().UTC().Format(time.RFC3339), clock.UTC().Format(time.RFC3339))
+			apart.Round(time.Minute), time.Now().UTC().Format(time.RFC3339), clock.UTC().Format(time.RFC3339))
 	}
 	if err := o.known(ctx, authorities); err != nil {
 		return err
