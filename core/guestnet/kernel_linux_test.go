@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -92,14 +93,16 @@ func TestErrorsAboutServicesArrive(t *testing.T) {
 	w.must(w.in("alice", func() (err error) { errs, err = net.ListenPacket("ip4:icmp", pod); return err }))
 	defer errs.Close()
 	w.must(w.in("web", func() error {
-		c, err := net.Dial("udp4", "10.43.9.9:80")
+		c, err := net.ListenPacket("ip4:udp", web) // with no socket that an answer could be in time for
 		if err != nil {
 			return err
 		}
-		if _, err = c.Write([]byte("hello")); err == nil {
-			err = c.Close()
-		}
-		return err
+		hello := binary.BigEndian.AppendUint16(nil, 40000)
+		hello = binary.BigEndian.AppendUint16(hello, 80)
+		hello = binary.BigEndian.AppendUint16(hello, 8+5)
+		hello = append(hello, 0, 0) // no checksum (RFC 768)
+		_, err = c.WriteTo(append(hello, "hello"...), &net.IPAddr{IP: net.IPv4(10, 43, 9, 9)})
+		return errors.Join(err, c.Close())
 	}))
 	_ = errs.SetDeadline(time.Now().Add(2 * time.Second))
 	b := make([]byte, 200)
