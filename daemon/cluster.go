@@ -75,6 +75,9 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	restConfig := rest.CopyConfig(d.engine.RESTConfig())
 	restConfig.QPS = -1 // the API server's own priority and fairness decides
 	restConfig.Wrap(cluster.Patient(d.engine))
+	if d.term != nil {
+		restConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return termed{d.term, next} })
+	}
 	scheme := newScheme()
 	direct, err := client.New(restConfig, client.Options{Scheme: scheme})
 	if err != nil {

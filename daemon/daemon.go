@@ -40,6 +40,7 @@ import (
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/leader"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/memory"
 	"kith.dev/daemon/metrics"
@@ -68,6 +69,7 @@ type Daemon struct {
 	changed    notify.Broadcast            // notifies when something changed that a desktop shows
 	moved      notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
 	fenceMoved notify.Broadcast            // notifies when the fence is kept as it must be, or is not any more
+	term       *leader.Term                // that it works for; nil: always
 	ways       overlay.Ways                // what was heard of other nodes, of a cluster that has several
 	kernel     hostnet.Changes             // of links and routes, for all who listen
 	engine     cluster.Engine              // nil with engine "none"

@@ -20,6 +20,7 @@ import (
 	"kith.dev/daemon"
 	"kith.dev/daemon/alone"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/leader"
 )
 
 // memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
@@ -77,15 +78,16 @@ func run(ctx context.Context, cfg config.Config) error {
 			return err
 		}
 	}
-	return daemon.Lead(ctx, cfg, log, func(ctx context.Context) error { return work(ctx, cfg, log, probes) })
+	return daemon.Lead(ctx, cfg, log, func(ctx context.Context, term *leader.Term) error { return work(ctx, cfg, log, probes, term) })
 }
 
 // work is a kithd that stands by for no other.
-func work(ctx context.Context, cfg config.Config, log *slog.Logger, probes *daemon.Probes) error {
+func work(ctx context.Context, cfg config.Config, log *slog.Logger, probes *daemon.Probes, term *leader.Term) error {
 	d, err := daemon.New(cfg, log)
 	if err != nil {
 		return err
 	}
+	d.During(term)
 	probes.Of(d)
 	defer probes.Of(nil)
 	// It listens. What it starts is not the service that systemd waits for, so the variable goes (sd_notify(3)).

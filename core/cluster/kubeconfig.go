@@ -62,6 +62,7 @@ func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
 		if k.rest, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("no kubeconfig is set and this is no pod of a cluster: %w; set kubeconfig", err)
 		}
+		k.rest.Dial = dial
 	} else if err = k.load(); err != nil {
 		return nil, err
 	}

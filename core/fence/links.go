@@ -149,7 +149,7 @@ func (w wires) seek(h *netlink.Handle, a netip.Addr) {
 }
 
 // outer are the links by which no pod of this node is reached. Of a veth, or a bridge, it is not sure unless a default route or a network that is not of
-// pods lies behind it.
+// pods lies behind it. A node that is a container itself has a veth to the world, and ways to other nodes' pods there.
 func (w wires) outer(pods []netip.Prefix) (names, bridges, pairs []string) {
 	of := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(pods, func(q netip.Prefix) bool { return q.Overlaps(p) })
@@ -164,6 +164,7 @@ func (w wires) outer(pods []netip.Prefix) (names, bridges, pairs []string) {
 			for _, hop := range r.MultiPath {
 				world[hop.LinkIndex] = true
 			}
+		case of(to) && (r.Gw != nil || r.Via != nil): // pods of another node, by that node
 		case of(to):
 			inner[r.LinkIndex] = true
 		case !to.IsSingleIP():

@@ -30,6 +30,7 @@ func newPlugin(t *testing.T, bridged bool) *world {
 	w.address("lan", "lo", internet+"/32")
 	w.route("lan", "0.0.0.0/0", hostLAN)
 	w.route("host", "0.0.0.0/0", router)
+	w.route("host", "10.42.1.0/24", router) // pods of another node, which is reached by this machine's only network: a veth, as in a container
 	w.setting("host", "ipv4/ip_forward", "1")
 	w.setting("host", "ipv4/icmp_ratelimit", "0")
 	if bridged {
@@ -311,6 +312,7 @@ func TestWhereNobodySeesWhoComesTheyBeginNothing(t *testing.T) {
 			}
 			w.expect("own", internet, "lan")
 			w.expect("own", hostLAN, "host")
+			w.expect("lan", hostLAN, "host")
 			w.expect("guest", internet, "lan")
 			w.expect("host", addressOf[name], outcome(name))
 		}

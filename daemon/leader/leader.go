@@ -1,7 +1,8 @@
 // Package leader has one of several kithd of a cluster work, and the others stand by: whoever holds a Lease (coordination.k8s.io). cmd/kithd
 // calls it before it makes a Daemon, so that one that stands by has no socket, no device and no controller.
 //
-// It must never let two work at once for longer than their clocks differ: who cannot renew the lease stops before another may take it.
+// It must never let two write in the cluster at once for longer than their clocks differ: who could not renew the lease writes nothing any more before
+// another may take it. It stops then, too, unless nobody else can have taken it: while the API server is away for all, packets go on (Term).
 package leader
 
 import (
@@ -42,7 +43,7 @@ var ErrLost = errors.New("the lease was lost: the API server could not be reache
 
 // Run waits for the lease and runs work while it is held. It returns when work does, with its error; when ctx ends, after work returned, so
 // that the next one finds nothing in its way; or with ErrLost.
-func Run(ctx context.Context, cfg Config, work func(context.Context) error) error {
+func Run(ctx context.Context, cfg Config, work func(context.Context, *Term) error) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	pods := cfg.Client.CoreV1().Pods(cfg.Namespace)
@@ -58,10 +59,14 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 		}
 	})()
 	renew := cfg.Duration * 2 / 3
+	term := &Term{good: renew}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: cfg.Namespace, Name: cfg.Name}, Client: cfg.Client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: holder(cfg.Node, cfg.Pod)},
+		Lock: &lock{
+			Interface: &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Namespace: cfg.Namespace, Name: cfg.Name}, Client: cfg.Client.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: holder(cfg.Node, cfg.Pod)},
+			},
+			term: term, ends: electing.Done(), log: cfg.Log,
 		},
 		Name: cfg.Name, LeaseDuration: cfg.Duration, RenewDeadline: renew, RetryPeriod: renew / 5, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -72,7 +77,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 				defer context.AfterFunc(ctx, end)()
 				cfg.Log.Info("this kithd holds the lease, and works", "lease", cfg.Name)
 				go cfg.lead(leading, pods)
-				done <- work(leading)
+				done <- work(leading, term)
 				stop() // gives the lease back
 			},
 			OnStoppedLeading: func() {},

@@ -22,7 +22,10 @@ type threeNodes struct {
 	t     *testing.T
 	l     *lab.Lab
 	alice *lab.Laptop
+	names []string
 	nodes []*lab.Laptop // the API server is on the first
+
+	before []string // what there was on the nodes
 }
 
 func (w *threeNodes) node(name string) *lab.Laptop { return w.l.Laptop(name) }
@@ -71,28 +74,26 @@ func (w *threeNodes) meet(when string, nodes ...string) {
 	try(w.alice, "default", "own", "http://web.shop/")
 }
 
-// TestAServerClusterOfThreeNodes: pods of every node reach a laptop's and back, guests run on every node and are fenced there; the gateway moves when its node
-// is drained, and when it is lost; and uninstalled, nothing is left on any node.
-func TestAServerClusterOfThreeNodes(t *testing.T) {
+// newThreeNodes has pods of the cluster's own on every node and at alice, six guests of hers, and a service for each.
+func newThreeNodes(t *testing.T) *threeNodes {
+	t.Helper()
 	archive := kithImage(t)
 	l := laptops(t, lab.Options{Names: []string{"alice"}, Clusters: []lab.Cluster{{Name: "corp", Nodes: 3}}, Images: []string{archive}})
-	w := &threeNodes{server: &server{at: l.Laptop("corp-1")}, t: t, l: l, alice: l.Laptop("alice")}
-	names := []string{"corp-1", "corp-2", "corp-3"}
-	for _, n := range names {
+	w := &threeNodes{server: &server{at: l.Laptop("corp-1")}, t: t, l: l, alice: l.Laptop("alice"), names: []string{"corp-1", "corp-2", "corp-3"}}
+	for _, n := range w.names {
 		w.nodes = append(w.nodes, w.node(n))
 	}
 	w.carry(t)
 	kubectl(t, w.at, "label", "node", "corp-2", "corp-3", "gateway=yes") // the API server's node is not to be lost
-	before := w.left(t, w.nodes...)
+	w.before = w.left(t, w.nodes...)
 	w.install(t, "nodeSelector.gateway=yes")
 	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=90s")
 	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
-	id := w.id(t)
 	w.pair(t, w.alice)
 
 	eventually(t, time.Minute, "all nodes take guests", func() string {
 		var closed []string
-		for _, n := range names {
+		for _, n := range w.names {
 			if why := takesGuests(t, w.at, n); why != "" {
 				closed = append(closed, why)
 			}
@@ -109,7 +110,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 		}
 	}
 	kubectl(t, w.alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
-	for _, n := range names {
+	for _, n := range w.names {
 		kubectl(t, w.at, "-n", "store", "run", "own-"+n, "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "--overrides", `{"spec":{"nodeName":"`+n+`"}}`)
 		kubectl(t, w.at, "-n", "store", "expose", "pod", "own-"+n, "--port=80", "--target-port=8080")
 		kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=60s")
@@ -117,6 +118,14 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	kubectl(t, w.alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
 	waitReady(t, w.at, 1, "-n", "store", "-l", "app=web")
+	return w
+}
+
+// TestAServerClusterOfThreeNodes: pods of every node reach a laptop's and back, guests run on every node and are fenced there; the gateway moves when its node
+// is drained, and when it is lost; and uninstalled, nothing is left on any node.
+func TestAServerClusterOfThreeNodes(t *testing.T) {
+	w := newThreeNodes(t)
+	names, id := w.names, w.id(t)
 	if on := w.guests(); len(on) != 3 {
 		var where []string
 		for _, p := range pods(t, w.at, "-n", twinAt(t, w.at, "shop")) {
@@ -189,7 +198,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	t.Log(w.helm(t, "uninstall", "kith"))
 	kubectl(t, w.at, "delete", "namespace", serverNamespace, "store")
 	eventually(t, time.Minute, "nothing is left on any node", func() string {
-		if _, come := difference(before, w.left(t, w.nodes...)); len(come) > 0 {
+		if _, come := difference(w.before, w.left(t, w.nodes...)); len(come) > 0 {
 			return strings.Join(come, ", ")
 		}
 		return ""
