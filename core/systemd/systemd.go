@@ -1,4 +1,4 @@
-// Package systemd asks systemd for the state of a service that is not ours, and restarts it, through systemctl: what D-Bus would need more
+// Package systemd asks systemd for the state of a service, restarts or stops it, through systemctl: what D-Bus would need more
 // code for is done a few times in a laptop's life.
 package systemd
 
@@ -44,6 +44,12 @@ func (u Unit) Enabled(ctx context.Context) bool {
 // Restart returns when the service says that it is ready, or ctx ends.
 func (u Unit) Restart(ctx context.Context) error {
 	_, err := systemctl(ctx, "restart", string(u))
+	return err
+}
+
+// Disable stops the service, and has it not be started at boot.
+func (u Unit) Disable(ctx context.Context) error {
+	_, err := systemctl(ctx, "disable", "--now", string(u))
 	return err
 }
 

@@ -79,7 +79,7 @@ func alone(name, short, text string, do func(ctx context.Context, load func() (C
 	if name == "bugreport" {
 		c.Flags().StringVar(&why, "why", "", "why the running kithd does not make the report, for its reader")
 	}
-	flags.addPath(c.Flags())
+	flags.AddPath(c.Flags())
 	return c
 }
 
@@ -104,14 +104,14 @@ do. Nothing is changed. kithd asks itself the same before each start, and exits 
 			return check(cfg.DataDir)
 		},
 	}
-	flags.addPath(c.Flags())
+	flags.AddPath(c.Flags())
 	return c
 }
 
 // AddFlags adds --config and one flag per key to flags. Load the configuration after flags are parsed.
 func AddFlags(flags *pflag.FlagSet) *Flags {
 	f := new(Flags)
-	f.addPath(flags)
+	f.AddPath(flags)
 	for _, k := range keys {
 		flag := flags.VarPF(&flagValue{f, k}, k.Flag(), "", k.usage())
 		if k.Bool {
@@ -121,7 +121,8 @@ func AddFlags(flags *pflag.FlagSet) *Flags {
 	return f
 }
 
-func (f *Flags) addPath(flags *pflag.FlagSet) {
+// AddPath adds --config alone.
+func (f *Flags) AddPath(flags *pflag.FlagSet) {
 	flags.StringVar(&f.path, "config", "", fmt.Sprintf("configuration file (default %s, which need not exist)", DefaultPath))
 }
 

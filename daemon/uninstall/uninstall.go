@@ -1,5 +1,6 @@
 // Package uninstall takes Kith out of a cluster that somebody else runs: `kithd uninstall`, which the chart runs as a Job before it removes the
-// rest. Peers are told while kithd still works; then it is stopped, for it would put back what it keeps; then all that it ever made goes.
+// rest, and `kith uninstall --from-cluster` on a machine whose kithd was attached by a kubeconfig. Peers are told while kithd still works; then it is
+// stopped, for it would put back what it keeps; then all that it ever made goes.
 //
 // It must never touch what Kith did not make: everything is known by its kind, its name or the label kith.dev/managed-by.
 package uninstall
@@ -30,9 +31,12 @@ import (
 // Config says what is taken away.
 type Config struct {
 	Client     client.Client
-	Deployment types.NamespacedName // of kithd; its Lease has the same name
+	Deployment types.NamespacedName // of kithd; its Lease has the same name. The zero value: it runs in no pod
 	Patience   time.Duration        // for peers to be told and pods to come home
 	Log        *slog.Logger
+
+	Stop func(context.Context) error // ends kithd where it runs in no pod; when it fails nothing more is done
+	Told func(done string)           // after each step; or nil
 }
 
 // why is what peers are told.
@@ -51,10 +55,20 @@ func Run(ctx context.Context, cfg Config) error {
 		if err := do(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 			cfg.Log.Warn(what+" failed; the rest goes on", "err", err)
+			return
+		}
+		if cfg.Told != nil {
+			cfg.Told(what)
 		}
 	}
 	try("end all contracts", cfg.end)
-	try("stop kithd", cfg.stop)
+	if cfg.Stop != nil {
+		if err := cfg.Stop(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	} else {
+		try("stop kithd", cfg.stop)
+	}
 	try("remove the admission policies", cfg.removePolicies) // before what they guard
 	try("remove twin namespaces", cfg.removeTwins)
 	try("remove virtual nodes", cfg.removeNodes)
@@ -79,7 +93,10 @@ func (c Config) end(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Patience)
+	if err := c.comeHome(ctx); err != nil {
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()
 	for {
 		var contracts v1alpha1.ContractList
@@ -96,10 +113,30 @@ func (c Config) end(ctx context.Context) error {
 				}
 			}
 		}
-		if err := pause(ctx); err != nil {
+		if err := pause(patience); err != nil {
 			return fmt.Errorf("%d contracts have not ended after %s: they are dropped, and their peers find out by themselves", len(contracts.Items), c.Patience)
 		}
 	}
+}
+
+// comeHome has the namespaces be offloaded no more, for pods that may run at peers alone would wait for one ever after. It takes half of the time
+// that there is: then the end of the contracts brings home what is left.
+func (c Config) comeHome(ctx context.Context) error {
+	offloadings := v1alpha1.GroupVersion.WithKind("NamespaceOffloading")
+	if err := c.each(ctx, offloadings, c.remove(ctx)); err != nil {
+		return err
+	}
+	end := time.Now().Add(c.Patience / 2)
+	for time.Now().Before(end) {
+		left := 0
+		if err := c.each(ctx, offloadings, func(*metav1.PartialObjectMetadata) error { left++; return nil }); err != nil || left == 0 {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func pause(ctx context.Context) error {
@@ -226,8 +263,10 @@ func (c Config) removeKinds(ctx context.Context) error {
 }
 
 func (c Config) removeRest(ctx context.Context) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Deployment.Namespace, Name: c.Deployment.Name}}
-	errs := []error{client.IgnoreNotFound(c.Client.Delete(ctx, lease))}
+	var errs []error
+	if d := c.Deployment; d.Name != "" {
+		errs = append(errs, client.IgnoreNotFound(c.Client.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}})))
+	}
 	for _, kind := range []schema.GroupVersionKind{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 		{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}, {Version: "v1", Kind: "PodTemplate"}, {Version: "v1", Kind: "ResourceQuota"},

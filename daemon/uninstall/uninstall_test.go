@@ -2,7 +2,9 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,4 +100,26 @@ func TestWhatIsKithsGoesAndNothingElse(t *testing.T) {
 func there(c client.Client, o client.Object) bool {
 	is := o.DeepCopyObject().(client.Object)
 	return c.Get(context.Background(), client.ObjectKeyFromObject(o), is) == nil && is.GetDeletionTimestamp() == nil
+}
+
+// Of a machine: contracts end while kithd works, and nothing is taken away that it would put back.
+func TestWithAKithdThatRunsOnNothingIsTakenAway(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: named("", "peers.kith.dev", nil)}
+	c := fake.NewClientBuilder().WithScheme(scheme()).WithObjects(crd).Build()
+	runs := errors.New("kithd runs on")
+	var told []string
+	cfg := Config{
+		Client: c, Log: slog.New(slog.DiscardHandler), Told: func(done string) { told = append(told, done) },
+		Stop: func(context.Context) error { return runs },
+	}
+	if err := Run(t.Context(), cfg); !errors.Is(err, runs) || !there(c, crd) {
+		t.Errorf("%v, and Kith's kinds are there: %v", err, there(c, crd))
+	}
+	cfg.Stop = func(context.Context) error { return nil }
+	if err := Run(t.Context(), cfg); err != nil || there(c, crd) {
+		t.Errorf("%v, and Kith's kinds are there: %v", err, there(c, crd))
+	}
+	if !slices.Contains(told, "end all contracts") || !slices.Contains(told, "remove Kith's kinds") {
+		t.Errorf("told was %q", told)
+	}
 }
