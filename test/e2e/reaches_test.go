@@ -102,7 +102,9 @@ func attachedToNodes(l *lab.Lab) *outpost {
 	o.lapses, o.ofNodes = calmFor, true
 	o.start = func(t *testing.T) { kithdOnNode(t, one, "") }
 	o.stop = func(t *testing.T) {
-		if _, stderr, err := one.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
+		// The next one must not meet its socket.
+		const kill = `kill -9 $(pidof kithd); for i in $(seq 100); do pidof kithd >/dev/null || exit 0; sleep 0.1; done; exit 1`
+		if _, stderr, err := one.Exec(t.Context(), "sh", "-c", kill); err != nil {
 			t.Fatal(err, stderr)
 		}
 	}
