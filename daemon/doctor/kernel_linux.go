@@ -29,6 +29,7 @@ func (m Machine) kernel(_ context.Context, report func(api.Finding)) {
 		cgroup(report)
 		bridged(report)
 		packetFilter(report)
+		protocols(protocolsFile, report)
 	}
 	inotify(report)
 }
@@ -165,6 +166,37 @@ func packetFilter(report func(api.Finding)) {
 				"pods may not reach peers, or peers pods", "let it forward from and to the devices "+netplan.Tunnel+" and "+netplan.Bridge))
 		}
 	}
+}
+
+// protocolsFile is protocols(5).
+const protocolsFile = "/etc/protocols"
+
+// protocols looks whether this machine knows the names of protocols: without them nft answers kube-proxy with numbers, which that does not take, and no
+// service has an address that answers.
+func protocols(path string, report func(api.Finding)) {
+	in := about{area: api.AreaKernel}
+	text, err := os.ReadFile(path)
+	known := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			known[fields[0]] = true
+		}
+	}
+	var missing []string
+	for _, name := range []string{"tcp", "udp", "sctp"} {
+		if !known[name] {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		report(in.ok("protocols", "protocols have names"))
+		return
+	}
+	why := "nft gives numbers in place of names then, which kube-proxy does not take: no service answers at its address"
+	if err != nil {
+		why = err.Error() + "; " + why
+	}
+	report(in.fail("protocols", path+" does not know "+strings.Join(missing, ", "), why, "install the package netbase (Debian) or setup (Fedora), and restart kithd: systemctl restart kithd"))
 }
 
 func drops(c *nftables.Chain) bool {

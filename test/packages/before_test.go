@@ -48,6 +48,7 @@ func TestAnUpgradeFromThePackageBefore(t *testing.T) {
 		must(t, "cp", deb, m.root+debs[version])
 	}
 	m.prepare()
+	m.must("dpkg", "--install", "/root/netbase.deb")
 	was := m.snapshot()
 	step := m.story(t)
 	step("the one before runs", func(t *testing.T) {

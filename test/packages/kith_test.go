@@ -5,6 +5,7 @@ package packages
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,6 +33,13 @@ func (m *machine) prepare() {
 	}
 	must(m.t, "cp", image, m.root+"/root/")
 	m.write("/root/app.yaml", app)
+	debs := m.t.TempDir()
+	download := exec.Command("apt-get", "download", "netbase")
+	download.Dir = debs
+	if out, err := download.CombinedOutput(); err != nil {
+		m.t.Fatalf("%v: %s", err, out)
+	}
+	must(m.t, "sh", "-c", "cp "+debs+"/netbase_*.deb "+m.root+"/root/netbase.deb")
 	m.must("sh", "-c", "apt-get install -y --no-install-recommends mount passwd 2>&1") // are there
 }
 
@@ -89,6 +97,23 @@ func (m *machine) runApp() {
 		return nil
 	})
 	m.podReady("")
+	m.service()
+}
+
+// service: the app answers at the address of its service.
+func (m *machine) service() {
+	m.t.Helper()
+	address, err := m.kubectl("get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}")
+	if err != nil {
+		m.t.Fatal(address)
+	}
+	m.eventually(30*time.Second, "the service answers at "+address, func() error {
+		c, err := m.dial(address + ":80")
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
 }
 
 // pod is the life of the app's pod: its container, how often that was started, and its address.

@@ -48,9 +48,16 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		must(t, "mv", deb, m.root+debs[version])
 	}
 	m.prepare()
+	step := m.story(t)
+	// Of debootstrap's least variant: without the names of protocols no service would have an address that answers.
+	step("what it needs is asked for", func(t *testing.T) {
+		if out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[older]); err == nil || !strings.Contains(out, "netbase") {
+			t.Errorf("%v: %s", err, out)
+		}
+		m.must("dpkg", "--install", "/root/netbase.deb")
+	})
 	before := m.snapshot()
 
-	step := m.story(t)
 	install := func(version string) string {
 		return m.must("apt-get", "install", "-y", "--no-install-recommends", debs[version])
 	}
