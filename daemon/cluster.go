@@ -300,7 +300,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Disk: d.disk, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/supply"
 )
 
 // Amounts resolves the policy's amounts against what the nodes can allocate together. A share is rounded
@@ -33,6 +34,15 @@ func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) co
 		}
 	}
 	return out
+}
+
+// Offered are Amounts for people: no more scratch space than the disks have room for.
+func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
+	amounts := Amounts(policy, there.Nodes)
+	if all, shared := amounts[corev1.ResourceEphemeralStorage]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
+		amounts[corev1.ResourceEphemeralStorage] = *there.Room
+	}
+	return amounts
 }
 
 // parse gives either a percentage or, when it is not one, a quantity.

@@ -31,7 +31,7 @@ func TestGrantIsWhatIsOfferedInWords(t *testing.T) {
 			list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi"), "cpu 1 → 900m, memory 2Gi, pods 40, ephemeral-storage 10Gi"},
 		{"what is shared no more goes", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi", "a.com/x", "1")},
 			list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi", "a.com/x", "1"), "cpu 1, memory 2Gi, pods 40, ephemeral-storage 10Gi, a.com/x 1 → 0 (asked 1)"},
-		{"written with an exponent", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "1e9", "pods", "1e1")}, nil, "cpu 4, memory 1000000000, pods 10, ephemeral-storage 50Gi"},
+		{"written with an exponent", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "1e9", "pods", "1e1")}, nil, "cpu 4, memory 1000000000, pods 10, ephemeral-storage 10Gi"},
 		{"paused", OfferInput{Policy: paused, Supply: supply.Supply{Nodes: node}}, nil, "nothing: sharing is paused (SharingPolicy default)"},
 		{"said yes to less", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &most}, nil, "cpu 1, memory 8Gi, pods 55"},
 		{"said yes to nothing", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &none}, nil, "nothing: it was accepted when no cpu could be granted"},

@@ -26,6 +26,11 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1
 		}
 		most := shared[corev1.ResourceName(name)]
 		if left, known := there.Left(corev1.ResourceName(name)); known && left.Cmp(most) < 0 {
+			if room := there.Room; name == string(corev1.ResourceEphemeralStorage) && room != nil && room.Cmp(most) < 0 {
+				notes = append(notes, fmt.Sprintf("%s: the disk has room for %s of it, so of the %s shared at most %s will be promised anew; what was signed stays",
+					name, room.String(), most.String(), left.String()))
+				continue
+			}
 			own := there.Own[corev1.ResourceName(name)]
 			notes = append(notes, fmt.Sprintf("%s: your own pods request %s of the %s here, so of the %s shared at most %s will be promised anew; what was signed stays",
 				name, own.String(), all.String(), most.String(), left.String()))

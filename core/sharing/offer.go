@@ -75,7 +75,28 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 			return nil, &Refusal{in.why(name, amounts)}
 		}
 	}
+	in.littleScratch(offer)
 	return offer, nil
+}
+
+// scratchEach is the scratch space for each pod of a contract whose consumer did not ask for any. Logs and some files fit.
+const scratchEach = 1 << 30
+
+// littleScratch has nobody be granted half a disk that he did not ask for. What he has already he keeps.
+func (in *OfferInput) littleScratch(offer corev1.ResourceList) {
+	const name = corev1.ResourceEphemeralStorage
+	left, offered := offer[name]
+	if _, asked := in.Asked[name]; asked || !offered {
+		return
+	}
+	pods := offer[corev1.ResourcePods]
+	most := resource.NewQuantity(pods.Value()*scratchEach, resource.BinarySI)
+	if has := in.Has[name]; most.Cmp(has) < 0 {
+		most = &has
+	}
+	if most.Cmp(left) < 0 {
+		offer[name] = *most
+	}
 }
 
 // free is what of the amount is promised to nobody, and is there: in use by none of the owner's pods, or the peer's already.

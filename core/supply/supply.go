@@ -15,7 +15,12 @@ type Supply struct {
 	Nodes   corev1.ResourceList   // what the nodes that take guests can allocate together; a resource that is not in it is not known
 	Own     corev1.ResourceList   // what the owner's own pods request; see Own. Nil: not to be looked at
 	Granted []corev1.ResourceList // what contracts grant, by contract
+
+	Room *resource.Quantity // what the disks have room for beside what is on them, of what Nodes says of scratch space; nil: nobody knows
 }
+
+// Disk tells what is free on the disk of a node, in bytes. A nil Disk knows of none.
+type Disk func() (node string, free int64)
 
 // Left is what of a resource nobody has: never negative. known is false for one of which no node says how much there is.
 func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bool) {
@@ -25,7 +30,15 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bo
 	}
 	left = all.DeepCopy()
 	left.Sub(s.Own[name])
-	left.Sub(s.Promised(name))
+	promised := s.Promised(name)
+	left.Sub(promised)
+	if name == corev1.ResourceEphemeralStorage && s.Room != nil {
+		room := s.Room.DeepCopy()
+		room.Sub(promised) // its guests may not have written any of it yet
+		if room.Cmp(left) < 0 {
+			left = room
+		}
+	}
 	if left.Sign() < 0 {
 		left = resource.Quantity{Format: all.Format}
 	}
@@ -48,6 +61,33 @@ func Nodes(nodes []corev1.Node) corev1.ResourceList {
 		if v1alpha1.Fenced(&nodes[i]) {
 			add(sum, nodes[i].Status.Allocatable)
 		}
+	}
+	return sum
+}
+
+// Room is Nodes' scratch space as far as disks have room for it: of a node whose disk is known no more than is free on it, in whole gibibytes, less
+// what the node keeps for itself. Nil where none is known.
+func Room(nodes []corev1.Node, disk Disk) *resource.Quantity {
+	const name, whole = corev1.ResourceEphemeralStorage, int64(1 << 30)
+	if disk == nil {
+		return nil
+	}
+	on, free := disk()
+	sum, known := resource.NewQuantity(0, resource.BinarySI), false
+	for i := range nodes {
+		if !v1alpha1.Fenced(&nodes[i]) {
+			continue
+		}
+		all, capacity := nodes[i].Status.Allocatable[name], nodes[i].Status.Capacity[name]
+		if nodes[i].Name == on {
+			known = true
+			free -= max(capacity.Value()-all.Value(), 0)
+			all = *resource.NewQuantity(min(all.Value(), max(free/whole*whole, 0)), resource.BinarySI)
+		}
+		sum.Add(all)
+	}
+	if !known {
+		return nil
 	}
 	return sum
 }

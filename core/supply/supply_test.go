@@ -70,6 +70,42 @@ func TestWhatMayBePromised(t *testing.T) {
 	}
 }
 
+func TestWhatDisksHaveRoomFor(t *testing.T) {
+	const gi = int64(1 << 30)
+	node := func(name, allocatable, capacity string) corev1.Node {
+		n := fencedNode(name, list("ephemeral-storage", allocatable))
+		n.Status.Capacity = list("ephemeral-storage", capacity)
+		return n
+	}
+	closed := node("bob", "225Gi", "250Gi")
+	closed.Labels = nil
+	for name, c := range map[string]struct {
+		nodes []corev1.Node
+		on    string
+		free  int64
+		want  string
+	}{
+		"an empty disk":                   {[]corev1.Node{node("bob", "225Gi", "250Gi")}, "bob", 249 * gi, "224Gi"},
+		"half of it is free":              {[]corev1.Node{node("bob", "225Gi", "250Gi")}, "bob", 64*gi + 5, "39Gi"},
+		"less than the node itself keeps": {[]corev1.Node{node("bob", "225Gi", "250Gi")}, "bob", 20 * gi, "0"},
+		"one of two is known":             {[]corev1.Node{node("bob", "225Gi", "250Gi"), node("two", "90Gi", "100Gi")}, "bob", 35 * gi, "100Gi"},
+		"it takes no guests":              {[]corev1.Node{closed, node("two", "90Gi", "100Gi")}, "bob", 35 * gi, ""},
+		"none is known":                   {[]corev1.Node{node("bob", "225Gi", "250Gi")}, "", 0, ""},
+	} {
+		room := Room(c.nodes, func() (string, int64) { return c.on, c.free })
+		if got := ""; room != nil {
+			if got = room.String(); got != c.want {
+				t.Errorf("%s: %s, want %s", name, got, c.want)
+			}
+		} else if c.want != "" {
+			t.Errorf("%s: nobody knows, want %s", name, c.want)
+		}
+	}
+	if Room(nil, nil) != nil {
+		t.Error("without a disk there is room")
+	}
+}
+
 func TestWhatOwnPodsTake(t *testing.T) {
 	laptop := list("cpu", "8", "memory", "16Gi", "pods", "110")
 	small := list("cpu", "100m", "memory", "70Mi")

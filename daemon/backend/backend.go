@@ -162,12 +162,12 @@ func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.Resour
 	if err != nil {
 		return internal(err)
 	}
-	there, err := provider.Supply(ctx, c.Client)
+	there, err := c.Provider.Supply(ctx)
 	if err != nil {
 		return internal(err)
 	}
 	s.Sharing = api.Sharing{
-		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, there.Nodes)),
+		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Offered(&policy, there)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
 	if policy.Spec.Paused {

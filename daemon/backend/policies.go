@@ -11,7 +11,6 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 )
 
@@ -38,7 +37,7 @@ func (b *Backend) Policies(ctx context.Context) ([]api.Policy, error) {
 
 // policyViewer reads what views of policies need beside the policies: the nodes and the peers.
 func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
-	there, err := provider.Supply(ctx, c.Client)
+	there, err := c.Provider.Supply(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +60,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 			}
 		}
 		if len(there.Nodes) > 0 {
-			v.Offered = quantities(sharing.Amounts(p, there.Nodes))
+			v.Offered = quantities(sharing.Offered(p, there))
 		}
 		v.Notes = sharing.Notes(p, there, peers.Items)
 		return v

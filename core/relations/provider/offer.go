@@ -95,7 +95,7 @@ func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in shari
 	if ctr != nil {
 		in.Has = ctr.Spec.Resources
 	}
-	if in.Supply, err = Supply(ctx, p.Client); err != nil || in.Policy == nil {
+	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
 	}
 	in.Supply.Granted, in.InForce, err = p.promised(ctx, in.Policy, peer)
@@ -142,17 +142,18 @@ func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy,
 }
 
 // Supply is what there is to promise here, but for what is granted of it.
-func Supply(ctx context.Context, c client.Reader) (there supply.Supply, err error) {
+func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) {
 	var nodes corev1.NodeList
 	var pods corev1.PodList
 	// For each question: what is not meant is not copied.
-	if err := c.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return there, fmt.Errorf("see what the nodes here can allocate: %w", err)
 	}
-	if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return there, fmt.Errorf("see what the pods here request: %w", err)
 	}
 	there.Nodes = supply.Nodes(nodes.Items)
+	there.Room = supply.Room(nodes.Items, p.Disk)
 	there.Own = supply.Own(pods.Items, nodes.Items)
 	return there, nil
 }

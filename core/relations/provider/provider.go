@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
+	"kith.dev/core/supply"
 )
 
 // Host is the provider's machinery behind contracts.
@@ -40,6 +41,7 @@ type Config struct {
 	Name     string        // of this cluster
 	Patience time.Duration // how long a question waits for an answer
 	Host     Host
+	Disk     supply.Disk
 	NoGuests string  // why guests cannot be taken in here; empty: they can
 	Company  Company // nil: no laptop is run
 	Mode     Mode    // nil: always autonomous
