@@ -24,6 +24,7 @@ func (a *amounts) flags(c *cobra.Command) {
 		a.flag[f.resource] = c.Flags().String(f.name, "", f.usage)
 		c.RegisterFlagCompletionFunc(f.name, cobra.NoFileCompletions)
 	}
+	_ = c.Flags().MarkHidden("storage") // it is refused, in more words than an unknown flag is
 	c.Flags().StringToStringVar(&a.other, "resource", nil, "`NAME=AMOUNT` of any other resource, for example nvidia.com/gpu=1")
 }
 

@@ -15,7 +15,7 @@ const (
 	Memory           = "memory"
 	Pods             = "pods"
 	EphemeralStorage = "ephemeral-storage" // scratch space of pods, logs, images' writable layers
-	Storage          = "storage"           // persistent volumes
+	Storage          = "storage"           // persistent volumes: refused, for nobody lends any yet
 )
 
 // Resources maps a resource name to an amount in Kubernetes quantity syntax: {"cpu": "500m", "memory": "4Gi"}.
@@ -97,6 +97,10 @@ func CheckResources(field string, r Resources, percent bool) error {
 		at := field + "." + name
 		if len(name) > 253 || !resourceName.MatchString(name) {
 			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu")
+		}
+		if name == Storage {
+			return &Error{Code: CodeInvalid, Message: at + ": persistent storage is not lent", Reason: "claims and their volumes stay at home",
+				Do: "scratch space is " + EphemeralStorage, Field: at}
 		}
 		if percent && strings.HasSuffix(r[name], "%") {
 			if err := CheckPercent(at, r[name]); err != nil {
