@@ -66,7 +66,7 @@ func (p *program) confirmCommand() *cobra.Command {
 
 The code shows that the key is the peer's, and nobody stands in between: the other owner must see the same one. With --code
 give the code as it is on the other screen; another one than here takes the request back. A terminal asks when no flag says
-anything. Terms that go beyond what was asked for, such as prices, need --terms.`,
+anything; Enter alone means later, and the request stands. Terms that go beyond what was asked for, such as prices, need --terms.`,
 		Example: "  kith confirm bob\n  kith confirm bob --code 069210\n  kith confirm bob --terms\n  kith confirm bob --reject",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -116,8 +116,8 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 	}
 	in := bufio.NewReader(p.In)
 	if asked.Code != "" {
-		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", screen.Clean(peer), p.style(true).Bold(identity.Spaced(screen.Clean(asked.Code))))
-		yes, err := p.yes(ctx, in)
+		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/n, Enter: later] ", screen.Clean(peer), p.style(true).Bold(identity.Spaced(screen.Clean(asked.Code))))
+		yes, err := p.yesOrNo(ctx, in, peer)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
 		}
@@ -128,8 +128,8 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 		for _, term := range asked.Terms {
 			fmt.Fprintf(p.Err, "  %s\n", screen.Clean(term))
 		}
-		fmt.Fprint(p.Err, "Agree to them? [y/N] ")
-		yes, err := p.yes(ctx, in)
+		fmt.Fprint(p.Err, "Agree to them? [y/n, Enter: later] ")
+		yes, err := p.yesOrNo(ctx, in, peer)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
 		}
@@ -138,8 +138,23 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 	return word, nil
 }
 
-// yes reads an answer. Who leaves without one has said nothing.
-func (p *program) yes(ctx context.Context, in *bufio.Reader) (bool, error) {
+// yesOrNo reads an answer that ends a request when it is no. So only the word itself is one: Enter and what is neither mean later.
+func (p *program) yesOrNo(ctx context.Context, in *bufio.Reader, peer string) (bool, error) {
+	switch text, err := p.line(ctx, in); {
+	case err != nil:
+		return false, err
+	case text == "y" || text == "yes":
+		return true, nil
+	case text == "n" || text == "no":
+		return false, nil
+	}
+	peer = screen.Clean(peer)
+	return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed, and nothing declined", Reason: "the answer was neither yes nor no",
+		Do: fmt.Sprintf("`kith confirm %[1]s` asks again while the request stands; `kith confirm %[1]s --reject` takes it back", peer)}
+}
+
+// line reads an answer, in small letters. Who leaves without one has said nothing.
+func (p *program) line(ctx context.Context, in *bufio.Reader) (string, error) {
 	line := make(chan string, 1)
 	go func() {
 		defer close(line)
@@ -151,11 +166,11 @@ func (p *program) yes(ctx context.Context, in *bufio.Reader) (bool, error) {
 	select {
 	case text, said := <-line:
 		if said {
-			return text == "y" || text == "yes", nil
+			return text, nil
 		}
-		return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
+		return "", &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return "", ctx.Err()
 	}
 }
 
@@ -201,7 +216,7 @@ func (p *program) asks() bool { return p.InTerminal && p.ErrTerminal }
 // sure is nil when the answer to a question is yes.
 func (p *program) sure(ctx context.Context, question string) error {
 	fmt.Fprintf(p.Err, "%s [y/N] ", question)
-	if yes, _ := p.yes(ctx, bufio.NewReader(p.In)); yes {
+	if text, _ := p.line(ctx, bufio.NewReader(p.In)); text == "y" || text == "yes" {
 		return nil
 	}
 	return &api.Error{Code: api.CodeConflict, Message: "nothing was done", Do: "`--yes` does it without asking"}

@@ -22,13 +22,14 @@ func TestATerminalComparesTheCodeBeforeAnythingIsSigned(t *testing.T) {
 	}{
 		{"y\n", "Confirm carol 069210 terms=false reject=false", api.ExitOK},
 		{"n\n", "Confirm carol  terms=false reject=true", api.ExitDeclined},
-		{"\n", "Confirm carol  terms=false reject=true", api.ExitDeclined},
-		{"", "", api.ExitConfirm}, // left without an answer: the request stands
+		{"\n", "", api.ExitConfirm},      // later: only the word no declines
+		{"what?\n", "", api.ExitConfirm}, // neither
+		{"", "", api.ExitConfirm},        // left without an answer: the request stands
 	} {
 		k, calls := asksToConfirm(t, api.Confirmation{Code: "069210"})
 		k.terminal, k.noColour, k.in = true, true, strings.NewReader(c.answer)
 		_, errs, code := k.run("peer", "carol")
-		if code != c.code || !strings.Contains(errs, "Does the screen of carol show the code 069 210 too? [y/N]") {
+		if code != c.code || !strings.Contains(errs, "Does the screen of carol show the code 069 210 too? [y/n, Enter: later]") {
 			t.Errorf("%q: exit code %d, want %d: %s", c.answer, code, c.code, errs)
 		}
 		if got := calls(); strings.Contains(got, "Confirm") != (c.calls != "") || !strings.Contains(got, c.calls) {
