@@ -104,3 +104,17 @@ func TestTablesFitATerminal(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// A percentage below nothing is an amount that cannot be, not a flag that is unknown.
+func TestAShareBelowNothingIsAWrongAmount(t *testing.T) {
+	for _, word := range []string{"-5%", "-5", "-0.5%"} {
+		b := world()
+		_, errs, code := serve(t, b).run("share", word)
+		if code == 0 || !strings.Contains(errs, word) || !strings.Contains(errs, "a whole percentage from 0% to 100%, off or on") || len(b.Called()) > 0 {
+			t.Errorf("%s: exit code %d, called %q: %s", word, code, b.Called(), errs)
+		}
+	}
+	if _, errs, code := serve(t, world()).run("share", "-x"); code == 0 || !strings.Contains(errs, "unknown shorthand flag: 'x'") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

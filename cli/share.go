@@ -3,12 +3,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
@@ -58,6 +60,13 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
+		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
+			return api.Invalid("share", "-"+unknown.GetSpecifiedShortnames(), partOrWord)
+		}
+		return c.Parent().FlagErrorFunc()(c, err)
+	})
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies())
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
@@ -83,6 +92,9 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	return c
 }
 
+// partOrWord is what kith share takes as its argument.
+const partOrWord = "a whole percentage from 0% to 100%, off or on"
+
 var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 // change makes one change of all flags; it is zero when none says anything.
@@ -98,7 +110,7 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		default:
 			part := strings.TrimSuffix(word, "%") + "%" // 50 means 50%: there is nothing else that it could be of
 			if api.CheckPercent("share", part) != nil {
-				return change, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
+				return change, api.Invalid("share", word, partOrWord)
 			}
 			change.Amounts = api.ShareOf(part)
 		}
