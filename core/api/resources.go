@@ -67,13 +67,23 @@ var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi
 
 var resourceName = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
+var bytesWritten = regexp.MustCompile(`^([0-9.]+)([kKMGTPE])i?[bB]$`)
+
+// allowedFor says what an amount may be; of one that is written as in 4GB, how Kubernetes writes it.
+func allowedFor(amount string) string {
+	if m := bytesWritten.FindStringSubmatch(amount); m != nil {
+		return quantityAllowed + "; " + amount + " is written " + m[1] + strings.Replace(m[2], "K", "k", 1) + " (powers of 1000) or " + m[1] + strings.ToUpper(m[2]) + "i (powers of 1024)"
+	}
+	return quantityAllowed
+}
+
 const quantityAllowed = "a Kubernetes quantity such as 2, 500m or 4Gi"
 
 // CheckAmount says whether amount is a quantity as people write them, not negative, of at most 32 bytes. The error
 // is an *Error with CodeInvalid that names field.
 func CheckAmount(field, amount string) error {
 	if len(amount) > 32 || !quantity.MatchString(amount) {
-		return Invalid(field, amount, quantityAllowed)
+		return Invalid(field, amount, allowedFor(amount))
 	}
 	return nil
 }
@@ -110,7 +120,7 @@ func CheckResources(field string, r Resources, percent bool) error {
 		}
 		if err := CheckAmount(at, r[name]); err != nil {
 			if percent {
-				return Invalid(at, r[name], quantityAllowed+", or a percentage such as 50%")
+				return Invalid(at, r[name], allowedFor(r[name])+", or a percentage such as 50%")
 			}
 			return err
 		}
