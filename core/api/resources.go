@@ -67,7 +67,7 @@ var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi
 
 var resourceName = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-var bytesWritten = regexp.MustCompile(`^([0-9.]+)([kKMGTPE])i?[bB]$`)
+var bytesWritten = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKMGTP])i?[bB]$`)
 
 // allowedFor says what an amount may be; of one that is written as in 4GB, how Kubernetes writes it.
 func allowedFor(amount string) string {
