@@ -115,7 +115,8 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	f.run(m, peer.Name, &kubelet.Node{
-		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Twin: m.node.Twin, Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
+		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Pods: m.node.Pods, Twin: m.node.Twin,
+		Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
 	})
 	return m, nil
 }

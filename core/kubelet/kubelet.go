@@ -55,6 +55,8 @@ type Node struct {
 	API *remote.API
 	// Pod gives the home pod on the node; nil when it is not there.
 	Pod func(namespace, name string) *corev1.Pod
+	// Pods gives all home pods on the node, in a slice of the caller's; nobody may change the pods.
+	Pods func() []*corev1.Pod
 	// Twin names the namespace at the peer that stands for one at home; empty when there is none yet.
 	Twin func(namespace string) string
 	// Usage asks the peer what the guests use, in one of the forms of remote.UsageMetrics and UsageSummary.
@@ -253,6 +255,8 @@ func (k *Kubelet) handler() http.Handler {
 		mux.HandleFunc(method+"/attach/{namespace}/{pod}/{container}", k.relay("attach", streamQuery))
 		mux.HandleFunc(method+"/portForward/{namespace}/{pod}", k.relay("portforward", portQuery))
 	}
+	mux.HandleFunc("GET /pods", k.tellPods(every))
+	mux.HandleFunc("GET /runningpods/{$}", k.tellPods(runs))
 	mux.HandleFunc("GET /metrics/resource", k.tellUsage("metrics", (*Node).metrics))
 	mux.HandleFunc("GET /stats/summary", k.tellUsage("stats", (*Node).summary))
 	return mux

@@ -65,6 +65,9 @@ func (n *Node) Twin(home string) string {
 // Pod gives the home pod on this node; nil when it is not there. Nobody may change it.
 func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.Get(namespace, name) }
 
+// Pods gives all home pods on the node, in no order.
+func (n *Node) Pods() []*corev1.Pod { return n.pods.All() }
+
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
 	if guest := n.guest(namespace, pod); guest != nil {

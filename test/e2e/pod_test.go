@@ -462,6 +462,8 @@ func used(t *testing.T, a *abroadIn) {
 		t.Errorf("the summary does not tell of store-0:\n%s", summary)
 	}
 
+	podLists(t, a)
+
 	// By a token, as a metrics-server asks.
 	kubectl(t, a.alice, "-n", "shop", "create", "serviceaccount", "collector")
 	kubectl(t, a.alice, "create", "clusterrole", "collector", "--verb=get", "--resource=nodes/metrics")
@@ -473,6 +475,8 @@ func used(t *testing.T, a *abroadIn) {
 		"/metrics/resource":                  {token: "200", stranger: "403", "": "401", "made-up": "401"},
 		"/containerLogs/shop/store-0/main":   {token: "401", "": "401"},
 		"/exec/shop/store-0/main?command=id": {token: "401", "": "401"},
+		"/pods":                              {token: "401", stranger: "401", "": "401", "made-up": "401"},
+		"/runningpods/":                      {token: "401", "": "401"},
 	} {
 		for bearer, want := range codes {
 			out, _, _ := a.alice.Exec(t.Context(), "curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Authorization: Bearer "+bearer, "https://"+node+path)
@@ -482,4 +486,32 @@ func used(t *testing.T, a *abroadIn) {
 		}
 	}
 	kubectl(t, a.alice, "delete", "clusterrole,clusterrolebinding", "collector")
+}
+
+// podLists asks the node's kubelet which pods it has, as a collector does: /pods as home has them, /runningpods/ those that run.
+func podLists(t *testing.T, a *abroadIn) {
+	for _, path := range []string{"pods", "runningpods/"} {
+		var list struct {
+			Kind, APIVersion string
+			Items            []struct {
+				Metadata struct{ Namespace, Name, UID string }
+				Spec     struct{ NodeName string }
+			}
+		}
+		text := kubectl(t, a.alice, "get", "--raw", "/api/v1/nodes/kith-bob/proxy/"+path)
+		if err := json.Unmarshal([]byte(text), &list); err != nil || list.Kind != "PodList" || list.APIVersion != "v1" {
+			t.Errorf("%s: %v\n%s", path, err, text)
+			continue
+		}
+		seen := false
+		for _, p := range list.Items {
+			if p.Spec.NodeName != "kith-bob" {
+				t.Errorf("%s tells of pod %s/%s of node %s", path, p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName)
+			}
+			seen = seen || p.Metadata.Namespace == "shop" && p.Metadata.Name == "store-0" && p.Metadata.UID == a.get(t, "pod", "store-0", "{.metadata.uid}")
+		}
+		if !seen || strings.Contains(text, a.twin) {
+			t.Errorf("%s does not tell of store-0, or tells of bob's namespace:\n%s", path, text)
+		}
+	}
 }
