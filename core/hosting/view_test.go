@@ -188,7 +188,7 @@ func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 				if got != w {
 					t.Fatalf("heard %q, want %q", got, w)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatalf("did not hear %q", w)
 			}
 		}

@@ -38,7 +38,7 @@ func told(t *testing.T, news <-chan struct{}) (open bool) {
 	t.Helper()
 	select {
 	case _, open = <-news:
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nobody told")
 	}
 	return open

@@ -34,7 +34,7 @@ func handshake(t *testing.T, server, client *tls.Config) (s, c tls.ConnectionSta
 			sErr = err
 			return
 		}
-		raw.SetDeadline(time.Now().Add(5 * time.Second))
+		raw.SetDeadline(time.Now().Add(2 * time.Minute))
 		conn := tls.Server(raw, server)
 		defer conn.Close()
 		if sErr = conn.Handshake(); sErr == nil {
@@ -46,7 +46,7 @@ func handshake(t *testing.T, server, client *tls.Config) (s, c tls.ConnectionSta
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.SetDeadline(time.Now().Add(5 * time.Second))
+	raw.SetDeadline(time.Now().Add(2 * time.Minute))
 	conn := tls.Client(raw, client)
 	if cErr = conn.Handshake(); cErr == nil {
 		c = conn.ConnectionState()

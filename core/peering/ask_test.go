@@ -16,7 +16,7 @@ import (
 func TestBothOwnersSeeOneCodeAndTheAnswerArrives(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, identity.ID{}, bob.addr) // by address: whose it is turns out
-	asked, err := client.Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	asked, err := client.Ask(within(t, patience), someQuestion(), true, goOn)
 	must(t, err)
 	if asked.PeerID != bob.ID() || !asked.PeerKey.Equal(bob.Public()) || asked.PeerName != "bob" || !asked.Compare {
 		t.Errorf("%+v", asked)
@@ -38,7 +38,7 @@ func TestBothOwnersSeeOneCodeAndTheAnswerArrives(t *testing.T) {
 		answered.Store(true)
 		bob.answer(asked.RequestID, Outcome{State: OutcomeAccepted, Offer: someOffer()})
 	})
-	o, err := client.Outcome(within(t, 10*time.Second), asked.RequestID)
+	o, err := client.Outcome(within(t, patience), asked.RequestID)
 	if !answered.Load() {
 		t.Error("the long poll was not held")
 	}
@@ -51,7 +51,7 @@ func TestEachSideSaysThatItsOwnerComparesACode(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	bob.recognised[alice.ID()] = true
 	for _, compare := range []bool{true, false} {
-		asked, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, 10*time.Second), someQuestion(), compare, goOn)
+		asked, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, patience), someQuestion(), compare, goOn)
 		must(t, err)
 		asks := bob.asks()
 		if last := asks[len(asks)-1]; asked.Compare || last.compare != compare || last.code != asked.Code {
@@ -63,7 +63,7 @@ func TestEachSideSaysThatItsOwnerComparesACode(t *testing.T) {
 func TestANonceIsGoodForOneQuestion(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	open := func() (o Opened) {
 		must(t, client.Call(ctx, http.MethodPost, "/kith/v2/requests", &Opening{}, &o))
 		return o
@@ -118,9 +118,9 @@ func TestOpeningsAreBounded(t *testing.T) {
 func TestNobodyElseLearnsTheOutcome(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{PollTime: 100 * time.Millisecond})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	asked, err := client.Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	asked, err := client.Ask(within(t, patience), someQuestion(), true, goOn)
 	must(t, err)
-	_, err = dialer(t, someone(t), bob.ID(), bob.addr).Outcome(within(t, 10*time.Second), asked.RequestID)
+	_, err = dialer(t, someone(t), bob.ID(), bob.addr).Outcome(within(t, patience), asked.RequestID)
 	wantProblem(t, err, CodeNotFound)
 
 	// No answer: the client polls again until its caller has enough.
@@ -131,7 +131,7 @@ func TestNobodyElseLearnsTheOutcome(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	bob.answer(asked.RequestID, Outcome{State: OutcomeDeclined, Reason: "not today"})
-	if o, err := client.Outcome(within(t, 10*time.Second), asked.RequestID); err != nil || o.State != OutcomeDeclined || o.Reason != "not today" {
+	if o, err := client.Outcome(within(t, patience), asked.RequestID); err != nil || o.State != OutcomeDeclined || o.Reason != "not today" {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
@@ -149,7 +149,7 @@ func between(consumer, provider *identity.Identity) contract.Document {
 func TestContractIsCountersigned(t *testing.T) {
 	alice, carol, bob := someone(t), someone(t), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	half, err := contract.New(between(alice, bob.Identity))
 	must(t, err)
 	_, err = client.Sign(ctx, half) // not signed by alice
@@ -193,7 +193,7 @@ func TestALyingProviderIsFound(t *testing.T) {
 	mine, err := contract.New(between(alice, forger.Identity))
 	must(t, err)
 	must(t, mine.SignAs(contract.Consumer, alice))
-	if _, err := dialer(t, alice, forger.ID(), forger.addr).Sign(within(t, 10*time.Second), mine); err == nil || !strings.Contains(err.Error(), "another one") {
+	if _, err := dialer(t, alice, forger.ID(), forger.addr).Sign(within(t, patience), mine); err == nil || !strings.Contains(err.Error(), "another one") {
 		t.Error(err)
 	}
 }
@@ -201,7 +201,7 @@ func TestALyingProviderIsFound(t *testing.T) {
 func TestLinkIsExchangedAndErrorsOfTheDeskKeepTheirSecrets(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	_, err := client.Link(ctx, someLink())
 	if p := wantProblem(t, err, CodeNoContract); strings.Contains(p.Message, "private") {
 		t.Error(p)
@@ -230,17 +230,17 @@ func TestAnotherVersionOfTheProtocolIsNamed(t *testing.T) {
 			return h, nil
 		})
 	})
-	_, err := dialer(t, alice, identity.ID{}, future.addr).Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	_, err := dialer(t, alice, identity.ID{}, future.addr).Ask(within(t, patience), someQuestion(), true, goOn)
 	if p := wantProblem(t, err, CodeVersion); !strings.Contains(p.Message, "kith/v7") || !strings.Contains(p.Message, Protocol) {
 		t.Error(p)
 	}
 	now := bob(t, Limits{})
-	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodGet, "/kith/v7/hello", nil, nil)
+	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, patience), http.MethodGet, "/kith/v7/hello", nil, nil)
 	wantProblem(t, err, CodeVersion)
-	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodPost, "/kith/v1/requests", &Opening{}, nil)
+	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, patience), http.MethodPost, "/kith/v1/requests", &Opening{}, nil)
 	if p := wantProblem(t, err, CodeVersion); p.Error() != "bob speaks kith/v2, this Kith speaks kith/v1 (bring both to the same version of Kith)" {
 		t.Error(p)
 	}
-	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodGet, "/kith/v2/nowhere", nil, nil)
+	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, patience), http.MethodGet, "/kith/v2/nowhere", nil, nil)
 	wantProblem(t, err, CodeNotFound)
 }

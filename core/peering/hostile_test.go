@@ -27,7 +27,7 @@ func raw(t testing.TB, who *identity.Identity, d *daemon) *tls.Conn {
 	conn, err := tls.Dial("tcp", d.addr, config)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return conn
 }
 
@@ -37,7 +37,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x0
 // isCut reads until the server cuts, long before a caller without deadlines of its own would give up.
 func isCut(t testing.TB, conn net.Conn) {
 	t.Helper()
-	conn.SetReadDeadline(time.Now().Add(8 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	_, err := io.Copy(io.Discard, conn)
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
@@ -116,7 +116,7 @@ func TestSlowCallersAreCut(t *testing.T) {
 		req, err := http.NewRequest(http.MethodPost, client.BaseURL()+"/kith/v2/requests", pr)
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, 8*time.Second)))
+		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, patience)))
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal("the server does not cut")
 		} else if err == nil {
@@ -124,7 +124,7 @@ func TestSlowCallersAreCut(t *testing.T) {
 			wantProblem(t, readProblem(resp), CodeBadRequest)
 		}
 	})
-	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, patience)); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestALongCallOutlivesTheDeadlineOfItsBody(t *testing.T) {
 	if resp.StatusCode != 200 {
 		t.Error(resp.Status)
 	}
-	if err := dialer(t, alice, bob.ID(), bob.addr).Call(within(t, 5*time.Second), "POST", "/kith/v2/slow", &Opened{"a", make([]byte, 32)}, &Opened{}); err != nil {
+	if err := dialer(t, alice, bob.ID(), bob.addr).Call(within(t, patience), "POST", "/kith/v2/slow", &Opened{"a", make([]byte, 32)}, &Opened{}); err != nil {
 		t.Errorf("HTTP/2: %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{AskRate: Rate{1000, 1000}})
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	send := func(contentType string, body io.Reader) error {
-		req, err := http.NewRequestWithContext(within(t, 5*time.Second), http.MethodPost, client.BaseURL()+"/kith/v2/requests/x/question", body)
+		req, err := http.NewRequestWithContext(within(t, patience), http.MethodPost, client.BaseURL()+"/kith/v2/requests/x/question", body)
 		must(t, err)
 		req.Header.Set("Content-Type", contentType)
 		resp, err := client.Transport().RoundTrip(req)
@@ -218,13 +218,13 @@ func TestTooMuchHeaderAndNoTLSAndCutTLS(t *testing.T) {
 	anonymous := alice.ClientTLS(bob.ID())
 	anonymous.Certificates = nil
 	if c, err := tls.Dial("tcp", bob.addr, anonymous); err == nil {
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Error("without a certificate there is an answer")
 		}
 		c.Close()
 	}
-	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, patience)); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
 	eventually(t, "the log names the failed handshakes", func() bool {
@@ -251,7 +251,7 @@ func TestRatesAreLimitedPerCaller(t *testing.T) {
 	alice, carol := someone(t), someone(t)
 	bob := bob(t, Limits{CallerRate: Rate{0.01, 5}, AskRate: Rate{0.01, 1}})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	for range 5 {
 		if _, err := client.Hello(ctx); err != nil {
 			t.Fatal(err)
@@ -281,7 +281,7 @@ func TestRatesAreLimitedPerCaller(t *testing.T) {
 func TestWhoDoesNotLearnFromRefusalsIsCut(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{CallerRate: Rate{0.0001, 1}})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	stream, err := client.presence(ctx)
 	must(t, err)
 	defer stream.close()
@@ -396,7 +396,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 	bob := bob(t, Limits{Strangers: 4})
 	bob.recognised[friend.ID()] = true
 	before := dialer(t, friend, bob.ID(), bob.addr)
-	stream, err := before.presence(within(t, 20*time.Second))
+	stream, err := before.presence(within(t, patience))
 	must(t, err)
 	defer stream.close()
 
@@ -417,7 +417,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 	if n, err := stream.next(nil); err != nil || n.Type != NoticeContractChanged {
 		t.Errorf("the friend was pushed out: %+v, %v", n, err)
 	}
-	if _, err := dialer(t, friend, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := dialer(t, friend, bob.ID(), bob.addr).Hello(within(t, patience)); err != nil {
 		t.Errorf("the friend does not get in again: %v", err)
 	}
 }
@@ -432,7 +432,7 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 		})
 	})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	ctx, cancel := context.WithCancel(within(t, 10*time.Second))
+	ctx, cancel := context.WithCancel(within(t, patience))
 	defer cancel()
 	stream, err := client.presence(ctx)
 	must(t, err)
@@ -496,7 +496,7 @@ func TestCountsReturnToZero(t *testing.T) {
 	go func() { done <- server.Serve(ctx, g) }() // a listener in a listener: the outer is the one we look into
 	for range 20 {
 		client := dialer(t, alice, who.ID(), l.Addr().String())
-		if _, err := client.Hello(within(t, 5*time.Second)); err != nil {
+		if _, err := client.Hello(within(t, patience)); err != nil {
 			t.Fatal(err)
 		}
 		client.Close()

@@ -55,9 +55,9 @@ func TestARelayInBetweenShowsTwoCodes(t *testing.T) {
 	relay := serve(t, mallory, "127.0.0.1:0", Limits{})
 	toBob := dialer(t, mallory, bob.ID(), bob.addr)
 
-	atAlice, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	atAlice, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, patience), someQuestion(), true, goOn)
 	must(t, err)
-	atMallory, err := toBob.Ask(within(t, 10*time.Second), relay.asks()[0].question, true, goOn)
+	atMallory, err := toBob.Ask(within(t, patience), relay.asks()[0].question, true, goOn)
 	must(t, err)
 	atBob := bob.asks()
 	if len(atBob) != 1 || atBob[0].code != atMallory.Code || atBob[0].caller.ID != mallory.ID() {
@@ -67,7 +67,7 @@ func TestARelayInBetweenShowsTwoCodes(t *testing.T) {
 		t.Errorf("both see %s", atAlice.Code)
 	}
 	// And who knows bob's ID never gets as far.
-	_, err = dialer(t, alice, bob.ID(), relay.addr).Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	_, err = dialer(t, alice, bob.ID(), relay.addr).Ask(within(t, patience), someQuestion(), true, goOn)
 	var mismatch *identity.MismatchError
 	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), bob.ID().String()) || !strings.Contains(err.Error(), mallory.ID().String()) {
 		t.Errorf("%v, want a mismatch that names both", err)
@@ -97,7 +97,7 @@ func TestARelayThatPassesEveryMessageOnIsFound(t *testing.T) {
 			return &revealed, err
 		})
 	})
-	_, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
+	_, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, patience), someQuestion(), true, goOn)
 	var broken *BrokenOffError
 	if !errors.As(err, &broken) || !errors.Is(err, identity.ErrCommitment) {
 		t.Errorf("alice: %v, want that the commitment is not for her and mallory", err)
@@ -111,7 +111,7 @@ func TestARelayThatPassesEveryMessageOnIsFound(t *testing.T) {
 func TestAnAskerInTheMiddleLearnsNoCodeThatIsNotOnTheScreen(t *testing.T) {
 	mallory, bob := someone(t), bob(t, generous)
 	toBob := dialer(t, mallory, bob.ID(), bob.addr)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	const openings, questions = 200, 20
 	var last Opened
 	seen := map[string]bool{}
@@ -184,7 +184,7 @@ func TestAResponderInTheMiddleHasOneTryPerQuestionOfTheOwner(t *testing.T) {
 				})
 			})
 			said := 0
-			_, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, 10*time.Second), someQuestion(), true, func() error { said++; return nil })
+			_, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, patience), someQuestion(), true, func() error { said++; return nil })
 			var broken *BrokenOffError
 			if !errors.As(err, &broken) {
 				t.Errorf("alice: %v, want that the pairing was broken off", err)
@@ -200,7 +200,7 @@ func TestAResponderInTheMiddleHasOneTryPerQuestionOfTheOwner(t *testing.T) {
 func TestNoNonceGoesOutThatIsNotWrittenDown(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	full := errors.New("disk full")
-	_, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, 10*time.Second), someQuestion(), true, func() error { return full })
+	_, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, patience), someQuestion(), true, func() error { return full })
 	var broken *BrokenOffError
 	if !errors.Is(err, full) || errors.As(err, &broken) || len(bob.asks()) != 0 {
 		t.Errorf("%v, %d questions at bob", err, len(bob.asks()))
@@ -219,7 +219,7 @@ func TestStrangersHaveABudgetOfTriesAndKnownKeysHaveNone(t *testing.T) {
 		s.refusals = audit.New(quiet(), audit.Options{Tell: told.hear})
 		s.asked.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	})
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	ask := func(from string, who *identity.Identity) error {
 		r := Caller{ID: who.ID(), Key: who.Public(), Addr: netip.MustParseAddrPort(from)}
 		_, err := bob.server.spend(bob.server.asked, r, "questions")
@@ -259,7 +259,7 @@ func TestOpeningsThatNoQuestionFollowsAreBudgeted(t *testing.T) {
 	limits.Openings = WindowLimit{All: 3, Each: 3, Within: 10 * time.Minute}
 	var told owner
 	bob := bob(t, limits, func(s *Server) { s.refusals = audit.New(quiet(), audit.Options{Tell: told.hear}) })
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	for range 5 { // with their question they cost nothing
 		_, err := dialer(t, someone(t), bob.ID(), bob.addr).Ask(ctx, someQuestion(), true, goOn)
 		must(t, err)

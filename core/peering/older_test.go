@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"kith.dev/core/identity"
 )
@@ -27,7 +26,7 @@ func TestAnOlderPeerIsToldOfTheVersion(t *testing.T) {
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	send := func(method, path, body string) (int, string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(within(t, 5*time.Second), method, client.BaseURL()+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(within(t, patience), method, client.BaseURL()+path, strings.NewReader(body))
 		must(t, err)
 		if body == "" {
 			req.Body, req.ContentLength = nil, 0
@@ -79,7 +78,7 @@ func TestOfAnOlderPeerTheSentenceNamesBothVersions(t *testing.T) {
 		})
 	})
 	const says = "bob speaks kith/v1, this Kith speaks kith/v2 (bring both to the same version of Kith)"
-	_, err := dialer(t, alice, identity.ID{}, older.addr).Ask(within(t, 10*time.Second), someQuestion(), true, func() error {
+	_, err := dialer(t, alice, identity.ID{}, older.addr).Ask(within(t, patience), someQuestion(), true, func() error {
 		t.Error("alice's nonce goes out")
 		return nil
 	})
@@ -123,7 +122,7 @@ func TestALinkOfAnOlderKithIsRefusedInWords(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	var theirs Link
-	err := client.Call(within(t, 5*time.Second), http.MethodPut, "/kith/v2/link", json.RawMessage(olderLinkText), &theirs)
+	err := client.Call(within(t, patience), http.MethodPut, "/kith/v2/link", json.RawMessage(olderLinkText), &theirs)
 	if p := wantProblem(t, err, CodeVersion); p.Error() != aboutLinks {
 		t.Error(p)
 	}
@@ -138,7 +137,7 @@ func TestAnOlderKithThatRefusesALinkIsNamed(t *testing.T) {
 			io.WriteString(w, olderLinkProblem)
 		})
 	})
-	_, err := dialer(t, alice, older.ID(), older.addr).Link(within(t, 5*time.Second), someLink())
+	_, err := dialer(t, alice, older.ID(), older.addr).Link(within(t, patience), someLink())
 	if p := wantProblem(t, err, CodeVersion); p.Error() != aboutLinks {
 		t.Error(p)
 	}

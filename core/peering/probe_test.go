@@ -35,7 +35,7 @@ func TestProbeTellsWhichStepFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := ProbeAddress(within(t, 20*time.Second), alice, tc.expect, tc.address)
+			p := ProbeAddress(within(t, patience), alice, tc.expect, tc.address)
 			if p.Failed != tc.step || !strings.Contains(p.Why(), tc.why) || (p.Err == nil) != (tc.step == StepDone) {
 				t.Errorf("%+v: %s", p, p.Why())
 			}
@@ -56,7 +56,7 @@ func TestProbeSeesAnotherVersion(t *testing.T) {
 	})}
 	go server.ServeTLS(l, "", "")
 	defer server.Close()
-	p := ProbeAddress(within(t, 10*time.Second), someone(t), me.ID(), l.Addr().String())
+	p := ProbeAddress(within(t, patience), someone(t), me.ID(), l.Addr().String())
 	if p.Failed != StepHello || !errors.Is(p.Err, &Problem{Code: CodeVersion}) || !strings.Contains(p.Why(), "kith/v9") {
 		t.Errorf("%+v: %s", p, p.Why())
 	}
@@ -132,7 +132,7 @@ func TestServerCountsAnswersAndRefusals(t *testing.T) {
 		})
 	})
 	client := dialer(t, someone(t), bob.ID(), bob.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	_, err := client.Hello(ctx)
 	must(t, err)
 	counts.has(t, answered{"GET /kith/v1/hello", 200})

@@ -3,7 +3,6 @@ package peering
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
@@ -14,25 +13,25 @@ func TestAQuestionIsTakenBackByWhoAskedIt(t *testing.T) {
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	q := someQuestion()
 	q.Contract = contract.NewID()
-	asked, err := client.Ask(within(t, 10*time.Second), q, true, goOn)
+	asked, err := client.Ask(within(t, patience), q, true, goOn)
 	must(t, err)
 	if at := bob.asks(); len(at) != 1 || at[0].question.Contract != q.Contract {
 		t.Fatalf("%+v", at)
 	}
-	must(t, dialer(t, mallory, identity.ID{}, bob.addr).Withdraw(within(t, 10*time.Second), asked.RequestID))
+	must(t, dialer(t, mallory, identity.ID{}, bob.addr).Withdraw(within(t, patience), asked.RequestID))
 	if len(bob.asks()) != 1 {
 		t.Error("somebody else took it back")
 	}
 	for range 2 {
-		must(t, client.Withdraw(within(t, 10*time.Second), asked.RequestID))
+		must(t, client.Withdraw(within(t, patience), asked.RequestID))
 		if n := len(bob.asks()); n != 0 {
 			t.Errorf("%d questions", n)
 		}
 	}
-	if _, err := client.Outcome(within(t, 10*time.Second), asked.RequestID); !errors.Is(err, &Problem{Code: CodeNotFound}) {
+	if _, err := client.Outcome(within(t, patience), asked.RequestID); !errors.Is(err, &Problem{Code: CodeNotFound}) {
 		t.Errorf("the answer to what was taken back: %v", err)
 	}
-	if err := client.Withdraw(within(t, 10*time.Second), "a/b"); err == nil {
+	if err := client.Withdraw(within(t, patience), "a/b"); err == nil {
 		t.Error("that is no ID of a request")
 	}
 	q.Contract = "../x"

@@ -276,7 +276,7 @@ func serve(t testing.TB, who *identity.Identity, addr string, limits Limits, mor
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Error("the server does not end")
 			}
 		})
@@ -308,6 +308,9 @@ func dialer(t testing.TB, who *identity.Identity, expect identity.ID, addrs ...s
 	return c
 }
 
+// patience is for what does come about, on a machine that is busy with other things.
+const patience = 2 * time.Minute
+
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -320,13 +323,11 @@ func goOn() error { return nil }
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 500 {
-		if ok() {
-			return
+	for late := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("not within %s: %s", patience, what)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("not within 5 s: %s", what)
 }
 
 func wantProblem(t testing.TB, err error, code Code) *Problem {

@@ -51,7 +51,7 @@ func TestReaderThatStopsHoldsUpNobodyAndLearnsWhatItMissed(t *testing.T) {
 		t.Errorf("the other reader ended at %q", got)
 	}
 
-	stuck.SetReadDeadline(time.Now().Add(10 * time.Second))
+	stuck.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	missed, before := false, uint64(0)
 	for {
 		line, err := reader.ReadString('\n')

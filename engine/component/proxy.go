@@ -45,9 +45,9 @@ func (p Proxy) Run(ctx context.Context) error {
 		}
 	}
 	err := setAll(fs, map[string]string{
-		"kubeconfig":           p.kubeconfig(p.As),
-		"proxy-mode":           "nftables",
-		"hostname-override":    p.NodeName,
+		"kubeconfig":        p.kubeconfig(p.As),
+		"proxy-mode":        "nftables",
+		"hostname-override": p.NodeName,
 		// By what it answers there, kube-proxy says at the health check ports of services (externalTrafficPolicy Local) whether this node
 		// takes their traffic; without it they would not answer. It says when rules were written last, and nothing else.
 		"healthz-bind-address": "127.0.0.1:10256",

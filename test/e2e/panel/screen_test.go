@@ -27,8 +27,8 @@ import (
 const (
 	width, height = 720, 580
 	barHeight     = 28
-	// patience is for what a person would wait for without a word.
-	patience = 20 * time.Second
+	// patience is for what a person would wait for without a word, on a machine that is busy with other things too.
+	patience = 2 * time.Minute
 )
 
 // screen is a desktop of its own: a display, a session bus and what runs on them.
