@@ -32,7 +32,7 @@ func TestHostSendsIntoTheTunnelOnlyToPeers(t *testing.T) {
 
 	// Each packet is judged by where it goes: with the link ends what was open by it.
 	c := w.talk("host", beas)
-	w.must(c.say(enough))
+	w.must(c.say(2 * patience))
 	rel.Providers = slices.DeleteFunc(rel.Providers, func(one Provider) bool { return one.Peer == "bea" })
 	w.must(w.fence.Set(rel))
 	if c.say(2*patience) == nil {

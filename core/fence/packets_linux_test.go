@@ -334,7 +334,7 @@ func TestChangeOfPolicyHoldsForOpenConnections(t *testing.T) {
 	rel := twoTenants()
 	w.must(w.fence.Set(rel))
 	c := w.talk("web1", internet)
-	w.must(c.say(enough))
+	w.must(c.say(2 * patience))
 	rel.Tenants[0].Internet = false
 	w.must(w.fence.Set(rel))
 	if c.say(2*patience) == nil {

@@ -27,7 +27,7 @@ add rule ip plugin post ip saddr 10.42.0.0/16 ip daddr != 10.42.0.0/16 masquerad
 		if _, err := c.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		_ = p.SetReadDeadline(time.Now().Add(enough))
+		_ = p.SetReadDeadline(time.Now().Add(time.Minute))
 		_, from, err := p.ReadFrom(make([]byte, 1))
 		if err != nil {
 			t.Fatalf("%s: %v", place, err)

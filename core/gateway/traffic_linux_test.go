@@ -23,7 +23,7 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-const patience = time.Minute
+const patience = 10 * time.Second
 
 // serveTCP lets the pod answer on a port: it says who called, then f goes on.
 func (p *end) serveTCP(port int, f func(net.Conn)) {
@@ -46,7 +46,7 @@ func (p *end) serveTCPAt(addr string, f func(net.Conn)) {
 			}
 			go func() {
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(2 * patience))
+				c.SetDeadline(time.Now().Add(6 * patience))
 				f(c)
 			}()
 		}
@@ -64,7 +64,7 @@ func (p *end) dialFor(to string, d time.Duration) (c net.Conn, err error) {
 	p.t.Helper()
 	p.in(func() { c, err = net.DialTimeout("tcp", to, d) })
 	if c != nil {
-		c.SetDeadline(time.Now().Add(2 * patience))
+		c.SetDeadline(time.Now().Add(6 * patience))
 	}
 	return c, err
 }
@@ -125,7 +125,7 @@ var (
 func ttl(n int) [3]int { return [3]int{unix.IPPROTO_IP, unix.IP_TTL, n} }
 
 func exchange(c *net.UDPConn, size int) (string, error) {
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(3 * time.Second))
 	if _, err := c.Write(make([]byte, size)); err != nil {
 		return "", err
 	}
@@ -270,7 +270,7 @@ func nextError(t *testing.T, c *icmp.PacketConn) (from string, quoted *ipv4.Head
 	t.Helper()
 	b := make([]byte, 1500)
 	for {
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(3 * time.Second))
 		n, addr, err := c.ReadFrom(b)
 		must(t, err)
 		m, err := icmp.ParseMessage(1, b[:n])
@@ -394,7 +394,7 @@ func (p *end) ping(to string, size int) error {
 	msg := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: size, Data: []byte(strings.Repeat("x", size))}}
 	b, err := msg.Marshal(nil)
 	must(p.t, err)
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(2 * time.Second))
 	if _, err := c.WriteTo(b, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
 		return err
 	}

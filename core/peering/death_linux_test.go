@@ -107,7 +107,7 @@ func silentDeath(t *testing.T) {
 		begin := time.Now()
 		if busy {
 			client, _ := c.Client(who.ID())
-			ctx := within(t, patience)
+			ctx := within(t, 20*time.Second)
 			go client.call(ctx, 20*time.Second, http.MethodGet, "/kith/v1/hello", nil, nil)
 		}
 		for state(c, who.ID()).State == ContactReachable && time.Since(begin) < 20*time.Second {

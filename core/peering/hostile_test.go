@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +28,7 @@ func raw(t testing.TB, who *identity.Identity, d *daemon) *tls.Conn {
 	conn, err := tls.Dial("tcp", d.addr, config)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	return conn
 }
 
@@ -37,7 +38,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x0
 // isCut reads until the server cuts, long before a caller without deadlines of its own would give up.
 func isCut(t testing.TB, conn net.Conn) {
 	t.Helper()
-	conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	conn.SetReadDeadline(time.Now().Add(8 * time.Second))
 	_, err := io.Copy(io.Discard, conn)
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
@@ -116,7 +117,7 @@ func TestSlowCallersAreCut(t *testing.T) {
 		req, err := http.NewRequest(http.MethodPost, client.BaseURL()+"/kith/v2/requests", pr)
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, patience)))
+		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, 8*time.Second)))
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal("the server does not cut")
 		} else if err == nil {
@@ -218,9 +219,9 @@ func TestTooMuchHeaderAndNoTLSAndCutTLS(t *testing.T) {
 	anonymous := alice.ClientTLS(bob.ID())
 	anonymous.Certificates = nil
 	if c, err := tls.Dial("tcp", bob.addr, anonymous); err == nil {
-		c.SetDeadline(time.Now().Add(2 * time.Minute))
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("without a certificate there is an answer")
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("without a certificate there is an answer, or the connection stays: %v", err)
 		}
 		c.Close()
 	}
@@ -396,7 +397,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 	bob := bob(t, Limits{Strangers: 4})
 	bob.recognised[friend.ID()] = true
 	before := dialer(t, friend, bob.ID(), bob.addr)
-	stream, err := before.presence(within(t, patience))
+	stream, err := before.presence(within(t, 20*time.Second))
 	must(t, err)
 	defer stream.close()
 

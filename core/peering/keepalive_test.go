@@ -230,7 +230,7 @@ func quick(s *Server) {
 
 func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{}, quick)
-	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, patience))
+	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
 	must(t, err)
 	defer s.close()
 	beats := 0
@@ -280,10 +280,10 @@ func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
 func TestCutIsForOneCallerOnly(t *testing.T) {
 	alice, carol, bob := someone(t), someone(t), bob(t, Limits{})
 	ofAlice, ofCarol := dialer(t, alice, bob.ID(), bob.addr), dialer(t, carol, bob.ID(), bob.addr)
-	hers, err := ofAlice.presence(within(t, patience))
+	hers, err := ofAlice.presence(within(t, 10*time.Second))
 	must(t, err)
 	defer hers.close()
-	others, err := ofCarol.presence(within(t, patience))
+	others, err := ofCarol.presence(within(t, 10*time.Second))
 	must(t, err)
 	defer others.close()
 	bob.server.Cut(alice.ID())
@@ -294,7 +294,7 @@ func TestCutIsForOneCallerOnly(t *testing.T) {
 	if _, err := others.next(nil); err != nil {
 		t.Errorf("carol was cut off: %v", err)
 	}
-	_, err = ofAlice.Hello(within(t, patience))
+	_, err = ofAlice.Hello(within(t, 10*time.Second))
 	must(t, err)
 }
 
@@ -396,7 +396,7 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()
 	defer func() { cancel(); <-served }()
-	s, err := dialer(t, alice, who.ID(), l.Addr().String()).presence(within(t, patience))
+	s, err := dialer(t, alice, who.ID(), l.Addr().String()).presence(within(t, 20*time.Second))
 	must(t, err)
 	defer s.close()
 	const many = 100

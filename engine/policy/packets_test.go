@@ -332,7 +332,7 @@ func (l *laptop) state(list []*networkingv1.NetworkPolicy) State {
 }
 
 // What is open is waited for, on a busy machine too; what is closed is mostly told so at once.
-const enough, moment = time.Minute, 400 * time.Millisecond
+const enough, moment = 5 * time.Second, 400 * time.Millisecond
 
 // try opens a connection from an address to tcp://… or udp://….
 func (l *laptop) try(from, to string, within time.Duration) (c net.Conn, err error) {
