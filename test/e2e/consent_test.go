@@ -118,12 +118,15 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	}
 	becomes("cpu " + r.Granted["cpu"] + ", memory 256Mi, pods 7")
 	less := "asked cpu 100000, granted " + r.Granted["cpu"]
-	if out := kith(t, alice, "peers"); !strings.Contains(out, less) {
-		t.Errorf("want %q in %s", less, out)
-	}
-	if out := kubectl(t, alice, "get", "peer", "bob", "-o", "jsonpath={.status.conditions[?(@.type=='GrantedInFull')].message}"); out != less {
-		t.Errorf("the Peer says %q", out)
-	}
+	eventually(t, time.Minute, "alice is told that it is less than she asked for", func() string {
+		if out := kith(t, alice, "peers"); !strings.Contains(out, less) {
+			return out
+		}
+		if out := kubectl(t, alice, "get", "peer", "bob", "-o", "jsonpath={.status.conditions[?(@.type=='GrantedInFull')].message}"); out != less {
+			return "the Peer says " + out
+		}
+		return ""
+	})
 
 	if _, err := alice.Kith(t.Context(), "peer", "bob", "--pods", "5", "--timeout", "2s"); err == nil || !strings.Contains(err.Error(), "`kith peer bob --withdraw` takes it back") {
 		t.Errorf("%v", err)
