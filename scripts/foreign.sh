@@ -17,6 +17,7 @@ ldflags="-s -w -X $version.gitVersion=$k8s -X $version.gitMajor=1 -X $version.gi
 copy() {
   local at="$to/src/${1##*/}"
   mkdir -p "$to/src"
+  go mod download "$1" # a module that nothing fetched yet has no folder
   cp -r --no-preserve=mode "$(go list -m -f '{{.Dir}}' "$1")" "$at"
   sed -i -E "\\#\"$1/$3\"#d" "$at/$2"
   go mod edit -replace "$1=$at" "$to/src/go.mod"

@@ -41,6 +41,37 @@ func (w *walker) paths(above int64, depth int) error {
 	return w.skip(c, depth)
 }
 
+// Elements reports whether a text is JSON, nested no more than MaxDepth deep, with no more than so many fields and elements of lists.
+func Elements(data []byte, most int64) bool {
+	w := walker{data: data, left: most, deepest: MaxDepth}
+	err := w.count(0)
+	w.space()
+	return err == nil && w.at == len(data)
+}
+
+func (w *walker) count(depth int) error {
+	c := w.peek()
+	if depth >= w.deepest && (c == '{' || c == '[') {
+		return errDeep
+	}
+	one := func() error {
+		if err := w.pay(1); err != nil {
+			return err
+		}
+		return w.count(depth + 1)
+	}
+	switch c {
+	case '{':
+		return w.object(func([]byte, bool) error { return one() })
+	case '[':
+		return w.elements(func(int) error { return one() })
+	}
+	left := w.left // what stands there costs nothing
+	defer func() { w.left = left }()
+	w.left = math.MaxInt64
+	return w.skip(c, depth)
+}
+
 // Shallow reports whether a text is nested no more than MaxDepth deep, or no JSON.
 func Shallow(data []byte) bool {
 	w := walker{data: data, left: math.MaxInt64, deepest: MaxDepth}

@@ -25,10 +25,23 @@ func TestPathsAreCountedBeforeTheyAreWritten(t *testing.T) {
 	}
 }
 
+func TestElementsAreCounted(t *testing.T) {
+	for text, most := range map[string]int64{`7`: 0, `{}`: 0, `[]`: 0, `{"a":1}`: 1, `[null,[1,"a,b"],{}]`: 5, ` {"a":{"b":[{"c":1}]}} `: 4} {
+		if !Elements([]byte(text), most) || most > 0 && Elements([]byte(text), most-1) {
+			t.Errorf("%s: are not %d", text, most)
+		}
+	}
+	for _, text := range []string{``, `a: 1`, `[1`, `[1] 2`, "k8s\x00\n", strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1)} {
+		if Elements([]byte(text), math.MaxInt32) {
+			t.Errorf("%.20q was counted", text)
+		}
+	}
+}
+
 func FuzzPaths(f *testing.F) {
 	f.Add([]byte(`{"a":[{"b":1},{"c":"\u0041"}],"d":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if Paths(data, 1<<20) && !Shallow(data) {
+		if (Paths(data, 1<<20) || Elements(data, 1<<20)) && !Shallow(data) {
 			t.Error("counted, and nested too deep")
 		}
 	})

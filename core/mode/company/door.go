@@ -2,10 +2,12 @@ package company
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"mime"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +49,34 @@ const maxValidated = 16 << 10
 // maxPaths is how many bytes the paths of all fields of such a body may have together: what the API server would write down should it know none
 // of them. Of 16 KiB of short names it could be ten megabytes; of what people write it is some ten kilobytes.
 const maxPaths = 256 << 10
+
+// maxElements is how many fields and elements of lists a body may have, also after the copies that a patch makes. For each of them the API
+// server may find an error, and what it writes of n errors takes it the square of n: two seconds of this many, ten minutes of what 3 MiB hold.
+const maxElements = 5000
+
+// costly is why the API server is not to read a body: what it would cost there is known of JSON alone, which is what kubectl, helm and all
+// clients of their kind send; of YAML, whose aliases multiply, and of protobuf it is not. "" when it may.
+func costly(r *http.Request, body []byte) string {
+	if len(body) == 0 {
+		return ""
+	}
+	if !wire.Elements(body, maxElements) {
+		return fmt.Sprintf("it must be JSON of at most %d fields and elements of lists, nested at most %d deep", maxElements, wire.MaxDepth)
+	}
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != string(types.JSONPatchType) {
+		return ""
+	}
+	var operations []map[string]any // not a struct, whose fields would take names in any case, which the API server does not
+	if err := json.Unmarshal(body, &operations); err != nil {
+		return "no list of operations: " + err.Error()
+	}
+	for _, o := range operations {
+		if o["op"] == "copy" {
+			return "a JSON patch may not copy: what that makes of an object is not known before"
+		}
+	}
+	return ""
+}
 
 // limits are those of one laptop: people, their desktops and tools. A desktop watches some sixty resources, helm and kubectl write a few
 // hundred objects one after the other. All together stay below what the peer API lets one caller have open.
@@ -246,8 +277,10 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 	}
 	defer leave()
 
-	if r.Method == http.MethodPatch && !wire.Shallow(body) {
-		return &no{http.StatusBadRequest, RefusedBody, fmt.Sprintf("request body: a patch nested more than %d deep", wire.MaxDepth)}
+	if info.Subresource != "proxy" { // which a pod or service reads, not the API server
+		if why := costly(r, body); why != "" {
+			return &no{http.StatusBadRequest, RefusedBody, "request body: " + why}
+		}
 	}
 	apiproxy.Bring(r, body)
 	ignore := info.Writes && (len(body) > maxValidated || !wire.Paths(body, maxPaths))
