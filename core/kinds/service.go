@@ -38,6 +38,7 @@ var Service = &Kind{
 	}),
 }
 
+// maxPorts is how many ports a Service may have, and addresses and ranges from outside.
 const maxPorts = 100
 
 // localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
@@ -74,14 +75,19 @@ func nameAbroad(namespace, name string) string {
 func checkService(_ string, body []byte) (int64, error) {
 	var service struct {
 		Spec struct {
-			Ports []struct{} `json:"ports"`
+			Ports                    []struct{} `json:"ports"`
+			ExternalIPs              []string   `json:"externalIPs"`
+			LoadBalancerSourceRanges []string   `json:"loadBalancerSourceRanges"`
 		} `json:"spec"`
 	}
 	if err := read(body, &service); err != nil {
 		return 0, err
 	}
-	if n := len(service.Spec.Ports); n > maxPorts {
-		return 0, fmt.Errorf("spec.ports: %d, at most %d are taken", n, maxPorts)
+	// What the API server writes of n of them that are wrong takes it the time of n².
+	for field, n := range map[string]int{"ports": len(service.Spec.Ports), "externalIPs": len(service.Spec.ExternalIPs), "loadBalancerSourceRanges": len(service.Spec.LoadBalancerSourceRanges)} {
+		if n > maxPorts {
+			return 0, fmt.Errorf("spec.%s: %d, at most %d are taken", field, n, maxPorts)
+		}
 	}
 	return 0, nil
 }

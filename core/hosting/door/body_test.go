@@ -190,6 +190,8 @@ func TestBodiesThatCostTooMuchStopAtTheDoor(t *testing.T) {
 
 		{"a service", "POST", "services", "", `{"spec":{"ports":` + repeated(`{"port":1}`, 100) + `}}`, ""},
 		{"101 ports", "PATCH", "services/a", merge, `{"spec":{"ports":` + repeated(`{"port":1}`, 101) + `}}`, "spec.ports: 101"},
+		{"101 addresses from outside", "POST", "services", "application/json", `{"spec":{"externalIPs":` + repeated(`null`, 101) + `}}`, "spec.externalIPs: 101"},
+		{"101 ranges", "PATCH", "services/a", merge, `{"spec":{"loadBalancerSourceRanges":` + repeated(`""`, 101) + `}}`, "spec.loadBalancerSourceRanges: 101"},
 		{"a ConfigMap", "POST", "configmaps", "", `{"data":` + entries(`"`+strings.Repeat("x", 1000)+`"`, 1000) + `}`, ""},
 		{"a ConfigMap of crumbs", "POST", "configmaps", "", `{"data":` + entries(`""`, 50_000) + `}`, "too costly"},
 		{"a Secret of crumbs", "POST", "secrets", "", `{"data":` + entries(`""`, 50_000) + `}`, "too costly"},
