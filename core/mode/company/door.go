@@ -17,7 +17,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +27,7 @@ import (
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 	"kith.dev/core/wire"
+	"kith.dev/core/wire/codec"
 )
 
 // Path is where laptops ask for the API server in the peer API; what follows is the path there.
@@ -54,16 +57,17 @@ const maxPaths = 256 << 10
 // server may find an error, and what it writes of n errors takes it the square of n: two seconds of this many, ten minutes of what 3 MiB hold.
 const maxElements = 5000
 
-// costly is why the API server is not to read a body: what it would cost there is known of JSON alone, which is what kubectl, helm and all
-// clients of their kind send; of YAML, whose aliases multiply, and of protobuf it is not. "" when it may.
+// costly is why the API server is not to read a body: what it would cost there is known of JSON, and of protobuf of Kubernetes' own kinds,
+// which is what kubectl, helm and other clients send; of YAML, whose aliases multiply, it is not. "" when it may.
 func costly(r *http.Request, body []byte) string {
 	if len(body) == 0 {
 		return ""
 	}
-	if !wire.Elements(body, maxElements) {
-		return fmt.Sprintf("it must be JSON of at most %d fields and elements of lists, nested at most %d deep", maxElements, wire.MaxDepth)
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if is := media == runtime.ContentTypeProtobuf; is && !codec.ProtobufElements(body, scheme.Scheme, maxElements) || !is && !wire.Elements(body, maxElements) {
+		return fmt.Sprintf("it must be JSON, or protobuf of a kind of Kubernetes' own, of at most %d fields and elements of lists, nested at most %d deep", maxElements, wire.MaxDepth)
 	}
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != string(types.JSONPatchType) {
+	if media != string(types.JSONPatchType) {
 		return ""
 	}
 	var operations []map[string]any // not a struct, whose fields would take names in any case, which the API server does not
