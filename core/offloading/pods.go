@@ -48,6 +48,42 @@ func boundHome(pod *corev1.Pod) bool {
 	})
 }
 
+// virtualNode is which virtual node a pod asks for by its nodeSelector or what its affinity requires: a name, "a peer" for any, "" for none.
+func virtualNode(spec *corev1.PodSpec) string {
+	of := func(key string, values ...string) string {
+		if key == LabelVirtual && slices.Equal(values, []string{"true"}) {
+			return "a peer"
+		}
+		others := func(name string) bool { return !strings.HasPrefix(name, v1alpha1.VirtualNodePrefix) }
+		if key != corev1.LabelHostname && key != metav1.ObjectNameField || len(values) == 0 || slices.ContainsFunc(values, others) {
+			return ""
+		}
+		return strings.Join(values, " or ")
+	}
+	for key, value := range spec.NodeSelector {
+		if wants := of(key, value); wants != "" {
+			return wants
+		}
+	}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	wants := ""
+	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		one := ""
+		for _, e := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+			if e.Operator == corev1.NodeSelectorOpIn && one == "" {
+				one = of(e.Key, e.Values...)
+			}
+		}
+		if one == "" {
+			return "" // one of several terms will do
+		}
+		wants = one
+	}
+	return wants
+}
+
 func ownedBy(pod *corev1.Pod, kind string) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind })
 }

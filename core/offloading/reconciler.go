@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,6 +55,7 @@ type Twins interface {
 type Reconciler struct {
 	client client.Client
 	twins  Twins
+	events events.EventRecorder // nil without a manager
 	log    *slog.Logger
 }
 
@@ -63,6 +66,7 @@ func New(c client.Client, twins Twins, log *slog.Logger) *Reconciler {
 
 // SetupWithManager registers the reconciler; its requests are names of namespaces.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.events = mgr.GetEventRecorder("kith-offloading")
 	namespaceOf := func(_ context.Context, obj client.Object) []ctrl.Request {
 		return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: obj.GetNamespace()}}}
 	}
@@ -203,8 +207,12 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	var all error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		if !stuckAtHome(pod) {
+			continue
+		}
 		add := missing(pod, nso.Spec)
-		if !stuckAtHome(pod) || len(add) == 0 {
+		if len(add) == 0 {
+			all = errors.Join(all, r.tellBound(ctx, pod))
 			continue
 		}
 		before := pod.DeepCopy()
@@ -212,6 +220,31 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 		all = errors.Join(all, client.IgnoreNotFound(r.client.Patch(ctx, pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))))
 	}
 	return all
+}
+
+// conditionBound is on a pod that wants a virtual node and may not go there for what it is bound to at home; so it is said once.
+const conditionBound = "kith.dev/BoundToHome"
+
+// tellBound has the events of a pod say why the scheduler finds no node for it: all that is said there is of taints.
+func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod) error {
+	wants := virtualNode(&pod.Spec)
+	told := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionBound })
+	if wants == "" || told || tolerates(pod) || !boundHome(pod) {
+		return nil
+	}
+	why := fmt.Sprintf("it asks for %s, but its claims (PersistentVolumeClaims, ephemeral volumes, devices) stand for what is at home, and claims do not go abroad: "+
+		"let it run at home, or use a volume without a claim (emptyDir, configMap, secret)", wants)
+	before := pod.DeepCopy()
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: conditionBound, Status: corev1.ConditionTrue, Reason: "Claims", Message: why, LastTransitionTime: metav1.Now(),
+	})
+	if err := r.client.Status().Patch(ctx, pod, client.StrategicMergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if r.events != nil {
+		r.events.Eventf(pod, nil, corev1.EventTypeWarning, "BoundToHome", "Offloading", "%s", why)
+	}
+	return nil
 }
 
 // end brings the pods home and, when the last has come, has the twins given up; the finalizer goes last. Nobody waits for the end

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -378,5 +379,51 @@ func TestWhatEndsWhileABudgetHoldsItIsNotMadeAgain(t *testing.T) {
 	}
 	if err := b.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); !apierrors.IsNotFound(err) {
 		t.Errorf("it is not over: %v", err)
+	}
+}
+
+// All that the scheduler would say of such a pod is that it does not tolerate a taint.
+func TestAPodWithAClaimThatAsksForAPeerSaysWhyItWaits(t *testing.T) {
+	pod := func(name string, change func(*corev1.PodSpec)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}}
+		change(&p.Spec)
+		return p
+	}
+	required := func(key string, values ...string) func(*corev1.PodSpec) {
+		return func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}}}}}
+		}
+	}
+	selects := func(key, value string) func(*corev1.PodSpec) {
+		return func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{key: value} }
+	}
+	says := map[string]string{"host": "kith-bob", "any": "a peer", "affinity": "kith-bob or kith-carol"}
+	c := world(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}},
+		pod("host", selects(corev1.LabelHostname, "kith-bob")), pod("any", selects(LabelVirtual, "true")), pod("affinity", required(corev1.LabelHostname, "kith-bob", "kith-carol")),
+		pod("home", selects(corev1.LabelHostname, "alice")), pod("either", required(corev1.LabelHostname, "kith-bob", "alice")), pod("anywhere", func(*corev1.PodSpec) {}))
+	r, recorder := New(c, &released{}, slog.New(slog.DiscardHandler)), events.NewFakeRecorder(10)
+	r.events = recorder
+	for range 4 { // makes the NamespaceOffloading first, and says it once
+		if _, err := r.Reconcile(t.Context(), shop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(recorder.Events); n != len(says) {
+		t.Errorf("%d events", n)
+	}
+	var pods corev1.PodList
+	if err := c.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		text := ""
+		for _, condition := range p.Status.Conditions {
+			text += condition.Message
+		}
+		if want := says[p.Name]; want == "" && text != "" || want != "" && !strings.Contains(text, "it asks for "+want+", but its claims") {
+			t.Errorf("%s: %q", p.Name, text)
+		}
 	}
 }
