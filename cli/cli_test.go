@@ -81,7 +81,7 @@ func world() *apitest.Backend {
 			}},
 		Signed: []api.Contract{{
 			Name: "bob-out", ID: "a1b2c3d4e5f6g7h8", Revision: 2, Role: api.Consumer, Peer: "bob", PeerID: bobID, Resources: api.Resources{"cpu": "2", "memory": "4Gi"},
-			Used: api.Resources{"cpu": "500m"}, State: api.StateConnected, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(720 * time.Hour),
+			Used: api.Resources{"cpu": "500m"}, State: api.StateConnected, Created: now.Add(-50 * time.Minute), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(720 * time.Hour),
 			Document: []byte(`{"a":1}`), Signatures: api.List[api.Signature]{{Role: api.Consumer, ID: "ALICEAA", PublicKey: []byte("k"), Signature: []byte("s")}},
 		}},
 		Shared: []api.Policy{

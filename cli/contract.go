@@ -48,7 +48,7 @@ func (p *program) contractListCommand() *cobra.Command {
 					{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
 					{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
 					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
-					{Title: "ENDS", Cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
+					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.until(x.NotAfter), "in ") }},
 					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
 					{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
 					{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
@@ -102,14 +102,23 @@ func (p *program) showContract(x api.Contract) {
 	for _, t := range []struct {
 		name string
 		time time.Time
-	}{{"Begins", x.NotBefore}, {"Ends", x.NotAfter}} {
+		why  string
+	}{{"Made", x.Created, ""}, {"Begins", x.NotBefore, earlier(x.Created, x.NotBefore)}, {"Ends", x.NotAfter, ""}} {
 		if !t.time.IsZero() {
-			line(t.name, fmt.Sprintf("%s (%s)", t.time.Format(time.RFC3339), p.until(t.time)))
+			line(t.name, fmt.Sprintf("%s (%s%s)", t.time.Format(time.RFC3339), p.until(t.time), t.why))
 		}
 	}
 	for _, s := range x.Signatures {
 		line("Signed", fmt.Sprintf("by the %s, %s", screen.Clean(string(s.Role)), screen.Clean(s.ID)))
 	}
+}
+
+// earlier explains why a contract begins before it was made.
+func earlier(made, begins time.Time) string {
+	if made.IsZero() || !begins.Before(made) {
+		return ""
+	}
+	return fmt.Sprintf("; %s before it was made, since the clocks of two laptops differ", screen.Age(made.Sub(begins)))
 }
 
 func (p *program) contractVerifyCommand() *cobra.Command {
@@ -196,5 +205,6 @@ func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
 	if !d.InForce(p.Now()) {
 		in = "is NOT in force now"
 	}
-	fmt.Fprintf(p.Out, "  from %s to %s; it %s\n", d.NotBefore.Format(time.RFC3339), d.NotAfter.Format(time.RFC3339), in)
+	fmt.Fprintf(p.Out, "  made %s; from %s (%s%s) to %s; it %s\n", d.Created.Format(time.RFC3339), d.NotBefore.Format(time.RFC3339), p.until(d.NotBefore), earlier(d.Created, d.NotBefore),
+		d.NotAfter.Format(time.RFC3339), in)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +44,8 @@ func (g *progress) report(step api.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.text = screen.Clean(step.Message)
-	if !g.terminal {
-		fmt.Fprintln(g.p.Err, g.text)
+	if !g.terminal { // where a line has no width
+		fmt.Fprintln(g.p.Err, strings.ReplaceAll(screen.CleanLines(step.Message), "\n", " "))
 	}
 	// The code is what its reader needs now, and must stay on the screen.
 	if step.Code != "" && step.Code != g.code {

@@ -34,18 +34,14 @@ func UsedOf(used, of api.Resources) string {
 	return strings.Join(parts, ", ")
 }
 
-// Used writes "cpu 500m/2, memory 1.5/4Gi" for a table: rounded, and without scratch space.
+// Used writes "cpu 500m/2, memory 1.5Gi/4Gi" for a table: rounded, and without scratch space.
 func Used(used, of api.Resources) string {
 	var parts []string
 	for _, name := range of.Names() {
 		if name == api.EphemeralStorage {
 			continue
 		}
-		part, whole := cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])
-		if n := len(part) - 2; n > 0 && strings.HasSuffix(part, "i") && strings.HasSuffix(whole, part[n:]) {
-			part = part[:n] // of the same unit
-		}
-		parts = append(parts, fmt.Sprintf("%s %s/%s", name, part, whole))
+		parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])))
 	}
 	return strings.Join(parts, ", ")
 }

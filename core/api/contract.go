@@ -26,7 +26,8 @@ type Contract struct {
 	Used       Resources       `json:"used"`      // what is requested against it
 	State      State           `json:"state"`
 	Why        string          `json:"why,omitempty"`
-	NotBefore  time.Time       `json:"notBefore,omitzero"`
+	Created    time.Time       `json:"created,omitzero"`   // when this revision was made, by the consumer's clock
+	NotBefore  time.Time       `json:"notBefore,omitzero"` // some minutes before, since clocks differ
 	NotAfter   time.Time       `json:"notAfter,omitzero"`
 	Document   []byte          `json:"document"`
 	Signatures List[Signature] `json:"signatures"`

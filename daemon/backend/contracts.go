@@ -78,7 +78,7 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 		v.Why = err.Error()
 		return v
 	}
-	v.NotBefore, v.NotAfter = doc.NotBefore, doc.NotAfter
+	v.Created, v.NotBefore, v.NotAfter = doc.Created, doc.NotBefore, doc.NotAfter
 	v.PeerID = doc.Provider.ID.String()
 	if ctr.Spec.Role == v1alpha1.RoleProvider {
 		v.PeerID = doc.Consumer.ID.String()

@@ -65,9 +65,11 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 		return v, internal(err)
 	}
 	for i := range pods.Items {
-		if offloading.Abroad(&pods.Items[i]) {
+		switch pod := &pods.Items[i]; {
+		case v1alpha1.Ended(pod.Status.Phase):
+		case offloading.Abroad(pod):
 			v.Pods.Abroad++
-		} else {
+		default:
 			v.Pods.Home++
 		}
 	}

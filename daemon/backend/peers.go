@@ -87,6 +87,9 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		if v1alpha1.Ended(pod.Status.Phase) {
+			continue // of a Job, say: it is a record, and runs nowhere
+		}
 		if id := pod.Labels[v1alpha1.LabelConsumer]; id != "" {
 			f.guests[id]++
 		} else if offloading.Abroad(pod) {
@@ -445,6 +448,7 @@ func (b *Backend) findOrAdd(ctx context.Context, ref string, report func(api.Pro
 
 // followAsk reports what becomes of a request until it is delivered, or, with wait, until it is decided.
 func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wait bool, report func(api.Progress)) error {
+	var former *string // what became of the attempt before, which is no news
 	said := ""
 	say := func(p api.Progress) {
 		if p.Message != said {
@@ -458,8 +462,11 @@ func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wai
 			return false, client.IgnoreNotFound(err)
 		}
 		out := peer.Status.Outgoing
+		if out.Attempt < attempt && former == nil {
+			former = &out.Why
+		}
 		if out.Attempt < attempt || asking.Asking(out) {
-			if out.Why != "" {
+			if out.Why != "" && (out.Attempt == attempt || out.Why != *former) {
 				say(api.Progress{Message: out.Why})
 			}
 			return false, nil
