@@ -116,7 +116,7 @@ func (p *program) agreeToTether(c *cobra.Command, options api.TetherOptions, sur
 	case sure:
 		return nil
 	case !p.asks():
-		return &api.Error{Code: api.CodeInvalid, Message: "nothing was done", Reason: "there is no terminal to ask at whether that is meant", Do: "`--yes` does it without asking", Field: "yes"}
+		return noTerminal()
 	}
 	return p.sure(c.Context(), "Tether this laptop to "+screen.Clean(check.Peer)+"?")
 }
@@ -152,6 +152,7 @@ func (p *program) blocked(check api.TetherCheck) error {
 
 func (p *program) untetherCommand() *cobra.Command {
 	var options api.UntetherOptions
+	var sure bool
 	c := p.things(&cobra.Command{
 		Use:   "untether",
 		Short: "Take this laptop back from the company's cluster",
@@ -160,11 +161,14 @@ func (p *program) untetherCommand() *cobra.Command {
 The company is asked to take away what it runs here, which starts again elsewhere in its cluster. Then this laptop's own scheduler and
 controllers go on, and kubeconfigs lead here again. What the company has not taken away within --timeout is ended here, and so it is at
 once with --force; it learns that when it answers again. Your own pods run on; those that "kith tether --local-workloads drain" ended are
-made again.`,
-		Example: "  kith untether\n  kith untether --timeout 30s\n  kith untether --force",
+made again. It asks before that, unless with --yes; a tether that is being made is stopped without a question.`,
+		Example: "  kith untether\n  kith untether --yes --timeout 30s\n  kith untether --yes --force",
 		Args:    between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := options.Check(); err != nil {
+				return err
+			}
+			if err := p.agreeToUntether(c, sure); err != nil {
 				return err
 			}
 			s, err := long(p, c, 0, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Status, error) {
@@ -179,9 +183,43 @@ made again.`,
 			})
 		},
 	})
+	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&options.Force, "force", false, "do not wait for the company to take away what it runs here: end it")
-	c.Flags().DurationVar(&options.Timeout, "timeout", 0, "how long the company has for that, for example 90s; 0: two minutes, or ten seconds while it does not answer")
+	c.Flags().DurationVar(&options.Timeout, "timeout", 0, "how long the company has for that, for example 90s; 0: two minutes, or three seconds while it does not answer")
 	return c
+}
+
+// agreeToUntether asks whether it is meant that the company loses this laptop. Where it is not at rest with a company there is nothing to lose.
+func (p *program) agreeToUntether(c *cobra.Command, sure bool) error {
+	if sure {
+		return nil
+	}
+	s, err := call(p, c, (*client.Client).Status)
+	if err != nil || s.Mode != api.Tethered || s.Tether == nil {
+		return err
+	}
+	if !p.asks() {
+		return noTerminal()
+	}
+	company := screen.Clean(s.Tether.Peer)
+	question := "Take this laptop back from " + company + "?"
+	if n := s.Counts.Guests; n > 0 {
+		question = fmt.Sprintf("%s runs %s here, which %s. %s", company, screen.Count(n, "pod"), endsHere(s.Tether), question)
+	}
+	return p.sure(c.Context(), question)
+}
+
+// endsHere is what becomes of a company's pods.
+func endsHere(t *api.Tether) string {
+	if !t.DownSince.IsZero() {
+		return "are cut: it does not answer"
+	}
+	return "it starts elsewhere"
+}
+
+// noTerminal is why a question was not asked.
+func noTerminal() error {
+	return &api.Error{Code: api.CodeInvalid, Message: "nothing was done", Reason: "there is no terminal to ask at whether that is meant", Do: "`--yes` does it without asking", Field: "yes"}
 }
 
 // showTether says how the mode stands while it is not Autonomous.

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestTetherGolden(t *testing.T) {
 			b.TetherAnswer = &api.Error{Code: api.CodeDeclined, Message: "the owner of corp declined", Reason: "not on Fridays", Do: "talk to its owner"}
 			return b
 		}, []string{"tether corp --yes"}},
-		{"tethered", tethered, []string{"status", "status -o json", "peers", "peers corp -o json", "untether", "untether --force --timeout 30s", "untether --timeout -1s"}},
+		{"tethered", tethered, []string{"status", "status -o json", "peers", "peers corp -o json", "untether", "untether --yes", "untether --yes --force --timeout 30s", "untether --timeout -1s"}},
 		{"its company lost", lost(time.Time{}), []string{"status"}},
 		{"its company lost, and control comes back", lost(now.Add(26 * time.Minute)), []string{"status"}},
 		{"being taken back", func() *apitest.Backend {
@@ -132,6 +133,35 @@ func TestTetherAsksOnATerminalAndNeedsAYesElsewhere(t *testing.T) {
 		}
 		if asks && !strings.Contains(errs, "- You may work there in team-a (edit).\n") {
 			t.Errorf("asked without what it means: %s", errs)
+		}
+	}
+}
+
+func TestUntetherAsksOnATerminalAndNeedsAYesElsewhere(t *testing.T) {
+	for _, tc := range []struct {
+		answer   string
+		terminal bool
+		mode     api.Mode
+		args     []string
+		asks     bool
+		code     int
+		done     bool
+	}{
+		{"y\n", true, api.Tethered, []string{"untether"}, true, 0, true},
+		{"\n", true, api.Tethered, []string{"untether", "--force"}, true, 1, false},
+		{"", true, api.Tethered, []string{"untether", "-y"}, false, 0, true},
+		{"", false, api.Tethered, []string{"untether", "--force"}, false, 2, false},
+		{"", false, api.Tethered, []string{"untether", "--force", "--yes"}, false, 0, true},
+		{"", false, api.Tethering, []string{"untether"}, false, 0, true}, // nothing is lost
+	} {
+		b := tethered()
+		b.State.Mode, b.State.Counts.Guests = tc.mode, 2
+		k := serve(t, b)
+		k.terminal, k.in = tc.terminal, strings.NewReader(tc.answer)
+		_, errs, code := k.run(tc.args...)
+		asks, done := strings.Contains(errs, "corp runs 2 pods here, which it starts elsewhere. Take this laptop back from corp? [y/N]"), slices.ContainsFunc(b.Called(), func(call string) bool { return strings.HasPrefix(call, "Untether") })
+		if asks != tc.asks || code != tc.code || done != tc.done {
+			t.Errorf("%v %q: asks %v, exit %d, done %v: %s %v", tc.args, tc.answer, asks, code, done, errs, b.Called())
 		}
 	}
 }

@@ -101,7 +101,7 @@ type PeerTether struct {
 // UntetherOptions are those of a switch back to Autonomous.
 type UntetherOptions struct {
 	Force   bool          `json:"force,omitempty"`   // do not wait for the company to take away what it runs here
-	Timeout time.Duration `json:"timeout,omitempty"` // how long to wait for that, in nanoseconds; 0: two minutes, or ten seconds while it does not answer
+	Timeout time.Duration `json:"timeout,omitempty"` // how long to wait for that, in nanoseconds; 0: two minutes, or three seconds while it does not answer
 }
 
 // Check says what is wrong with the options: nil or an *Error.

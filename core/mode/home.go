@@ -20,12 +20,18 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 		return errNoCluster
 	}
 	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
-	if !m.told && contact.Reachable {
-		patience := oneCall
+	silent := "" // why the company does not answer
+	if !contact.Reachable {
+		silent = contact.Why
+	} else if !m.told {
+		patience := awayPatience
 		if j.Force {
 			patience = goodbye
 		}
-		m.told = m.farewell(ctx, j, patience)
+		if err := m.farewell(ctx, j, patience); err != nil {
+			silent = err.Error()
+		}
+		m.told = silent == ""
 	}
 	if j.Force {
 		return nil
@@ -40,7 +46,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	limit := leavePatience
 	if j.Timeout > 0 {
 		limit = j.Timeout
-	} else if !contact.Reachable {
+	} else if silent != "" {
 		limit = awayPatience
 	}
 	rest := limit - time.Since(m.began)
@@ -51,25 +57,28 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if guests > 0 {
 		why = count(guests, "pod") + " of its run here yet"
 	}
-	if !contact.Reachable {
-		why = fmt.Sprintf("%s does not answer: %s", j.Peer, contact.Why)
+	if silent != "" {
+		why = fmt.Sprintf("%s does not answer, and has %s left: %s", j.Peer, max(rest.Round(time.Second), time.Second), silent)
 	}
 	return &waiting{why: why, after: min(rest, time.Second)}
 }
 
-// farewell reports whether the company heard that it is to give this laptop back.
-func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
+// farewell tells the company that it is to give this laptop back; the error is why it did not hear that.
+func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) error {
 	to, err := m.reach(m.peer(ctx, j))
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		err = to.EndTether(ctx)
 	}
-	var no *peering.Problem
-	if err != nil {
-		m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
+	if err == nil {
+		return nil
 	}
-	return err == nil || errors.As(err, &no) && final(no)
+	m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
+	if no, is := errors.AsType[*peering.Problem](err); is && final(no) {
+		return nil // it said that it has nothing to give back
+	}
+	return err
 }
 
 // end ends what is left of the contract, and notes which guests that cuts.

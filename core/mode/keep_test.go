@@ -208,16 +208,16 @@ func TestUntetherWhileTheCompanyDoesNotAnswer(t *testing.T) {
 		least   time.Duration
 		most    time.Duration
 	}{
-		{"bounded", api.UntetherOptions{}, awayPatience, awayPatience + 5*time.Second},
+		{"bounded", api.UntetherOptions{}, awayPatience, awayPatience + 2*time.Second},
 		{"timeout", api.UntetherOptions{Timeout: time.Minute}, time.Minute, time.Minute + 5*time.Second},
-		{"force", api.UntetherOptions{Force: true}, 0, 5 * time.Second},
+		{"force", api.UntetherOptions{Force: true}, 0, 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tetheredStory(t, 0, func(w *world, l *life) {
 				w.cut()
 				began := time.Now()
-				var cut string
-				if err := <-l.untether(c.options, func(p api.Progress) { cut = p.Message }); err != nil {
+				var cut, said string
+				if err := <-l.untether(c.options, func(p api.Progress) { cut, said = p.Message, said+p.Message+"\n" }); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took < c.least || took > c.most {
@@ -225,6 +225,9 @@ func TestUntetherWhileTheCompanyDoesNotAnswer(t *testing.T) {
 				}
 				if cut != "ended here, as corp had not taken them away: shop-abc/web-0" {
 					t.Errorf("the last word: %q", cut)
+				}
+				if counts := strings.Contains(said, "corp does not answer, and has 3s left: ") && strings.Contains(said, "and has 1s left"); counts != (c.options.Timeout > 0 || !c.options.Force) {
+					t.Errorf("it counts down: %v\n%s", counts, said)
 				}
 				w.heal()
 				time.Sleep(time.Minute)

@@ -88,7 +88,7 @@ const (
 	joinPatience  = 60 * time.Second
 	staleContract = 10 * time.Second // after which a contract of before is taken for what the company wants
 	leavePatience = 2 * time.Minute
-	awayPatience  = 10 * time.Second // in leaving, of a company that does not answer
+	awayPatience  = 3 * time.Second // in leaving, of a company that does not answer: a connection that takes longer does not come about
 	endPatience   = time.Minute
 	endLook       = 200 * time.Millisecond
 	oneCall       = 10 * time.Second

@@ -75,7 +75,7 @@ func modes(ctx context.Context, r *rig) error {
 		}
 		r.report.took("tether: until kubectl is at the company", is.Sub(began))
 		began = time.Now()
-		if out, err := r.alice.Kith(ctx, "untether"); err != nil {
+		if out, err := r.alice.Kith(ctx, "untether", "--yes"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		r.report.took("untether: the command", time.Since(began))

@@ -218,7 +218,7 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 		}
 	})
 
-	kith(t, bob, "untether")
+	kith(t, bob, "untether", "--yes")
 	ready := eventually(t, 30*time.Second, "what was written is done", func() string {
 		if list := pods(t, bob, "-n", "own"); len(list) != 3 || slices.ContainsFunc(list, func(p pod) bool { return p.Spec.NodeName == "" }) {
 			return fmt.Sprintf("%+v", list)

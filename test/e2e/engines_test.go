@@ -268,7 +268,7 @@ func TestACompanyRunsALaptopThatHasK3s(t *testing.T) {
 		t.Errorf("pods of alice's own: %+v", list)
 	}
 
-	t.Log(kith(t, alice, "untether", "--timeout", "30s"))
+	t.Log(kith(t, alice, "untether", "--yes", "--timeout", "30s"))
 	untetheredWithin(t, alice, bob, time.Minute)
 	if out := told(); strings.Contains(out, "disable-scheduler") {
 		t.Errorf("K3s is still told\n%s", out)

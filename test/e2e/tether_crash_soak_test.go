@@ -142,7 +142,7 @@ func (c *crashes) be(t *testing.T, mode api.Mode) {
 	if mode == api.Tethered {
 		kith(t, c.alice, "tether", "bob", "--yes")
 	} else {
-		kith(t, c.alice, "untether")
+		kith(t, c.alice, "untether", "--yes")
 	}
 	if is := c.settled(t); is != mode {
 		t.Fatalf("it is %s, and should be %s", is, mode)
@@ -167,7 +167,7 @@ func TestASwitchSurvivesWhatEndsInItsMiddle(t *testing.T) {
 			command  []string
 		}{
 			{api.Autonomous, api.Tethered, wayIn, []string{"tether", "bob", "--yes", "--local-workloads", "drain"}},
-			{api.Tethered, api.Autonomous, wayOut, []string{"untether", "--timeout", "30s"}},
+			{api.Tethered, api.Autonomous, wayOut, []string{"untether", "--yes", "--timeout", "30s"}},
 		} {
 			for _, step := range way.steps {
 				t.Run(fmt.Sprintf("%s at %s", kind.what, step), func(t *testing.T) {

@@ -362,7 +362,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 	t.Run("cut", func(t *testing.T) { cutFromTheCompany(t, l, lives, 20*time.Second) })
 	t.Run("and back", func(t *testing.T) {
 		began := time.Now()
-		t.Log("kith untether:\n" + kith(t, alice, "untether"))
+		t.Log("kith untether:\n" + kith(t, alice, "untether", "--yes"))
 		t.Logf("after %s", time.Since(began).Round(time.Millisecond))
 		untethered(t, alice, bob)
 		waitReady(t, bob, 4, "-n", "team", "-l", "app=spread")
@@ -635,7 +635,7 @@ func TestWhatStandsInTheWayOfATether(t *testing.T) {
 		if cpu := kubectl(t, bob, "get", "contracts", "-o", "jsonpath={.items[*].spec.resources.cpu}"); cpu == "100m" || strings.Contains(cpu, " ") {
 			t.Errorf("the company has %q of cpu", cpu)
 		}
-		kith(t, alice, "untether")
+		kith(t, alice, "untether", "--yes")
 		untethered(t, alice, bob)
 		codes := make(chan error, 2)
 		for _, company := range []string{"bob", "carol"} {
@@ -648,7 +648,7 @@ func TestWhatStandsInTheWayOfATether(t *testing.T) {
 			t.Errorf("two at once: %v", first)
 		}
 		if s := modeOf(t, alice); s.Mode != api.Autonomous {
-			if _, err := alice.Kith(t.Context(), "untether"); err != nil {
+			if _, err := alice.Kith(t.Context(), "untether", "--yes"); err != nil {
 				t.Error(err)
 			}
 		}
