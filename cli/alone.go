@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/client"
 )
 
 const (
@@ -54,7 +53,7 @@ func (p *program) runKithd(ctx context.Context, most int64, read func(io.Reader)
 	path := p.Kithd
 	if path == "" {
 		var missing *api.Error
-		if path, missing = kithdProgram(); missing != nil {
+		if path, missing = client.Program(); missing != nil {
 			return missing
 		}
 	}
@@ -88,27 +87,4 @@ func (p *program) runKithd(ctx context.Context, most int64, read func(io.Reader)
 		}
 	}
 	return nil
-}
-
-// kithdProgram finds the program of kithd that belongs to this kith: beside it, or where packages have it. PATH is not asked, which may be
-// somebody else's when root calls.
-func kithdProgram() (string, *api.Error) {
-	own, err := os.Executable()
-	if err == nil {
-		own, err = filepath.EvalSymlinks(own)
-	}
-	if err != nil {
-		return "", &api.Error{Code: api.CodeInternal, Message: "this program does not know where it is", Reason: err.Error(), Do: "call kith by its path"}
-	}
-	here := filepath.Dir(own)
-	places := []string{filepath.Join(here, "kithd"), filepath.Join(filepath.Dir(here), "sbin", "kithd")}
-	for _, path := range places {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
-		}
-	}
-	return "", &api.Error{
-		Code: api.CodeUnavailable, Message: "kithd is not installed", Reason: "there is no " + strings.Join(places, " nor ") + ", which looks at this machine",
-		Do: "install Kith anew: its package has both programs",
-	}
 }

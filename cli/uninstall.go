@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/client"
 )
 
 func (p *program) uninstallCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (p *program) uninstall(ctx context.Context) error {
 	path := p.Kithd
 	if path == "" {
 		var missing *api.Error
-		if path, missing = kithdProgram(); missing != nil {
+		if path, missing = client.Program(); missing != nil {
 			return missing
 		}
 	}

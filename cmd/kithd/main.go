@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -54,7 +55,7 @@ func main() {
 	if err := kithd.ExecuteContext(context.Background()); err != nil {
 		complain(err)
 		var refused *layout.Refusal
-		if !understood || errors.As(err, &refused) && !asked {
+		if !understood && !errors.Is(err, fs.ErrPermission) || errors.As(err, &refused) && !asked {
 			os.Exit(exitConfig)
 		}
 		os.Exit(1)

@@ -8,6 +8,45 @@ import (
 	"testing"
 )
 
+// What kith and its tray ask when kithd does not run: 78 is a configuration that is not understood, which is not that it cannot be read.
+func TestWhetherTheConfigurationIsUnderstood(t *testing.T) {
+	dir := t.TempDir()
+	kithd := filepath.Join(dir, "kithd")
+	if out, err := exec.Command("go", "build", "-o", kithd, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		file, text, says string
+		exit             int
+	}{
+		{"good", "name: alice\n", "", 0},
+		{"key", "nmae: alice\n", "there is no key nmae: did you mean name? (kith.yaml(5) has them all)", 78},
+		{"value", "share: 500%\n", "share", 78},
+		{"form", "name: [\n", "", 78},
+	} {
+		path := filepath.Join(dir, c.file)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run := exec.Command(kithd, "check-config", "--config", path)
+		out, _ := run.CombinedOutput()
+		if got := run.ProcessState.ExitCode(); got != c.exit || !strings.Contains(string(out), c.says) || (c.exit == 0) != (len(out) == 0) {
+			t.Errorf("%s: exit %d, %s", c.file, got, out)
+		}
+	}
+	if os.Getuid() == 0 {
+		return // who may read all
+	}
+	path := filepath.Join(dir, "key")
+	if err := os.Chmod(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command(kithd, "check-config", "--config", path)
+	if out, _ := run.CombinedOutput(); run.ProcessState.ExitCode() != 1 {
+		t.Errorf("one that cannot be read: %s", out)
+	}
+}
+
 // What packages and systemd are told: 0 and 1 of check-data, 78 of a start that would be refused again.
 func TestWhatANewerKithStoredIsRefusedBeforeAnythingChanges(t *testing.T) {
 	kithd := filepath.Join(t.TempDir(), "kithd")

@@ -49,7 +49,7 @@ start pods with all power over this laptop. Put only those into it who may becom
 		Args:    cobra.NoArgs, Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := AddFlags(c.Flags())
-	c.AddCommand(checkData(do.Check), alone("doctor", "Look at this machine where no kithd runs, for kith doctor", `Look at this machine: ports, ranges of addresses, the LAN and its firewall, the kernel, the disk. What is found comes as lines of JSON.
+	c.AddCommand(checkConfig(), checkData(do.Check), alone("doctor", "Look at this machine where no kithd runs, for kith doctor", `Look at this machine: ports, ranges of addresses, the LAN and its firewall, the kernel, the disk. What is found comes as lines of JSON.
 kith doctor calls this where no kithd answers, and shows it for people; see kith-doctor(1). Nothing is changed.`,
 		func(ctx context.Context, load func() (Config, error), _ string, out io.Writer) error {
 			return do.Doctor(ctx, load, out)
@@ -78,6 +78,24 @@ func alone(name, short, text string, do func(ctx context.Context, load func() (C
 	}
 	if name == "bugreport" {
 		c.Flags().StringVar(&why, "why", "", "why the running kithd does not make the report, for its reader")
+	}
+	flags.AddPath(c.Flags())
+	return c
+}
+
+func checkConfig() *cobra.Command {
+	flags := new(Flags)
+	c := &cobra.Command{
+		Use:   "check-config",
+		Short: "Say whether kithd understands its configuration, and change nothing",
+		Long: `Say whether kithd understands its configuration. It exits with 0 if it does; else with 78, and says which key or value it does not
+understand, and what is allowed there.`,
+		Example: "  kithd check-config\n  kithd check-config --config ./config.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := flags.Load()
+			return err
+		},
 	}
 	flags.AddPath(c.Flags())
 	return c

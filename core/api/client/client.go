@@ -28,6 +28,7 @@ type Client struct {
 	socket  string
 	http    http.Client
 	silence time.Duration // the longest that a stream without an end may be silent
+	refusal refusal
 }
 
 // patience is the silence of a Client: kithd gives a sign of life every 30 s.
@@ -124,12 +125,7 @@ func (c *Client) explain(ctx context.Context, err error) *api.Error {
 			Do:      join(places.Here().Group),
 		}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
-		return &api.Error{
-			Code:    api.CodeUnavailable,
-			Message: "kithd is not running",
-			Reason:  "nobody answers at " + c.socket,
-			Do:      "start it: " + places.Here().Start + "; or name its socket with --socket",
-		}
+		return c.notRunning(ctx)
 	default:
 		return &api.Error{
 			Code:    api.CodeUnavailable,
@@ -138,6 +134,27 @@ func (c *Client) explain(ctx context.Context, err error) *api.Error {
 			Do:      "see its log: " + places.Here().ReadLog,
 		}
 	}
+}
+
+// notRunning says why nobody listens: with a configuration that it refuses kithd ends at its start, and would again.
+func (c *Client) notRunning(ctx context.Context) *api.Error {
+	e := &api.Error{
+		Code:    api.CodeUnavailable,
+		Message: "kithd is not running",
+		Reason:  "nobody answers at " + c.socket,
+		Do:      "start it: " + places.Here().Start + "; or name its socket with --socket",
+	}
+	if c.socket != DefaultSocket { // of another kithd, with a configuration of its own
+		return e
+	}
+	program, missing := Program()
+	if missing != nil {
+		return e
+	}
+	if why := c.refusal.why(ctx, program); why != "" {
+		e.Reason, e.Do = "it does not start with "+why, "correct that, and start it: "+places.Here().Start
+	}
+	return e
 }
 
 // whom the socket is for, if it is for a group, or for none but its owner.
