@@ -1,6 +1,7 @@
 package company
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -67,6 +69,12 @@ func costly(r *http.Request, body []byte) string {
 	if is := media == runtime.ContentTypeProtobuf; is && !codec.ProtobufElements(body, scheme.Scheme, maxElements) || !is && !wire.Elements(body, maxElements) {
 		return fmt.Sprintf("it must be JSON, or protobuf of a kind of Kubernetes' own, of at most %d fields and elements of lists, nested at most %d deep", maxElements, wire.MaxDepth)
 	}
+	if media == runtime.ContentTypeProtobuf {
+		return ""
+	}
+	if text := heavyAmount(body); text != "" {
+		return fmt.Sprintf("%.40q is a number that the API server would compute with for minutes, should it take it for an amount", text)
+	}
 	if media != string(types.JSONPatchType) {
 		return ""
 	}
@@ -81,6 +89,42 @@ func costly(r *http.Request, body []byte) string {
 	}
 	return ""
 }
+
+// heavyAmount is a text in JSON that Kubernetes would parse for minutes as an amount, wherever it stands and however often: "1e-99999999" has
+// it divide by a number of a hundred million digits. An annotation of autoscalers holds amounts as JSON of its own. "" when there is none.
+func heavyAmount(body []byte) string {
+	tokens := json.NewDecoder(bytes.NewReader(body))
+	tokens.UseNumber()
+	autoscaler := false // the text after the name of such an annotation
+	for {
+		token, err := tokens.Token()
+		if err != nil {
+			return "" // the end: it was read before (wire.Elements)
+		}
+		text := ""
+		switch t := token.(type) {
+		case json.Number:
+			text = t.String()
+		case string:
+			text = t
+		}
+		number := amount.FindStringSubmatch(strings.TrimSpace(text))
+		if number != nil && (len(number[1]) > maxDigits || len(number[2]) > maxExponent) || autoscaler && exponent.MatchString(text) {
+			return text
+		}
+		autoscaler = strings.HasPrefix(text, "autoscaling.alpha.kubernetes.io/")
+	}
+}
+
+const (
+	maxDigits   = 100
+	maxExponent = len("e-999")
+)
+
+var (
+	amount   = regexp.MustCompile(`^[-+]?([0-9.]*)([eE][-+]?[0-9]+)?[A-Za-z]{0,2}$`)
+	exponent = regexp.MustCompile(`[eE][-+]?[0-9]{4,}`)
+)
 
 // limits are those of one laptop: people, their desktops and tools. A desktop watches some sixty resources, helm and kubectl write a few
 // hundred objects one after the other. All together stay below what the peer API lets one caller have open.

@@ -295,6 +295,12 @@ func TestABodyHasABoundOfElements(t *testing.T) {
 		{"protobuf in JSON's name", "POST", "", "application/json", "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod", false},
 		{"operations", "PATCH", "/web", operations, `[{"op":"add","path":"/a","value":"copy"}]`, true},
 		{"a copy", "PATCH", "/web", operations + "; charset=utf-8", `[{"op":"copy","OP":"add","from":"/a","path":"/b"}]`, false},
+		{"an amount", "POST", "", "application/json", `{"a":["1e-999","1.5Gi","0x1e99999",1e30,"e-99999999 of these"]}`, true},
+		{"an amount of hours", "POST", "", "application/json", `{"cpu":"1e-99999999"}`, false},
+		{"the same as a number", "POST", "", "application/json", `{"cpu":1e-99999999}`, false},
+		{"the same, hidden", "POST", "", "application/json", `{"cpu":" \u0031E-99999999","cpu":"1"}`, false},
+		{"many digits", "PATCH", "/web", merge, `{"cpu":"` + strings.Repeat("1", 101) + `Ki"}`, false},
+		{"in an autoscaler", "POST", "", "application/json", `{"autoscaling.alpha.kubernetes.io/metrics":"[{\"averageValue\":\"1e99999999\"}]"}`, false},
 		{"no operations", "PATCH", "/web", operations, `{}`, false},
 	} {
 		asked = 0

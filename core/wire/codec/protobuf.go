@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"kith.dev/core/wire"
@@ -17,7 +18,7 @@ import (
 var protobufMagic = []byte("k8s\x00")
 
 // ProtobufElements reports whether a body is an object of Kubernetes in protobuf, of a kind of the scheme that it names, with no more
-// than so many fields and elements of lists, nested no more than wire.MaxDepth deep. It counts without decoding: of the empty strings in 3 MiB
+// than so many fields and elements of lists, nested no more than wire.MaxDepth deep, and no amount that takes long to parse. It counts without decoding: of the empty strings in 3 MiB
 // the decoder makes a hundred megabytes.
 func ProtobufElements(body []byte, scheme *runtime.Scheme, most int64) bool {
 	inside, is := bytes.CutPrefix(body, protobufMagic)
@@ -63,6 +64,10 @@ func (c *counter) message(of reflect.Type, data []byte, depth int) bool {
 		}
 		content, _ := protowire.ConsumeBytes(value)
 		switch {
+		case inner == quantityType:
+			if !amounts(content) {
+				return false
+			}
 		case inner.Kind() == reflect.String || inner == bytesType:
 		case inner.Kind() == reflect.Struct || inner.Kind() == reflect.Slice:
 			if !c.message(inner, content, depth+1) {
@@ -75,7 +80,29 @@ func (c *counter) message(of reflect.Type, data []byte, depth int) bool {
 	return true
 }
 
-var bytesType = reflect.TypeFor[[]byte]()
+var (
+	bytesType    = reflect.TypeFor[[]byte]()
+	quantityType = reflect.TypeFor[apiresource.Quantity]()
+)
+
+// amounts reports whether a Quantity holds texts that are parsed in no time.
+func amounts(quantity []byte) bool {
+	for len(quantity) > 0 {
+		number, kind, tag := protowire.ConsumeTag(quantity)
+		if tag < 0 {
+			return false
+		}
+		length := protowire.ConsumeFieldValue(number, kind, quantity[tag:])
+		if length < 0 {
+			return false
+		}
+		if text, _ := protowire.ConsumeBytes(quantity[tag : tag+length]); number == 1 && kind == protowire.BytesType && !plainAmount.Match(text) {
+			return false
+		}
+		quantity = quantity[tag+length:]
+	}
+	return true
+}
 
 var fieldsByType sync.Map // map[protowire.Number]reflect.Type, by reflect.Type
 

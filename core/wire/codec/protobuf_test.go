@@ -77,9 +77,11 @@ func TestElementsOfProtobufAreCounted(t *testing.T) {
 			t.Errorf("%T: has %d, and more than %d were counted", object, has, most)
 		}
 	}
+	hours := inProtobuf(t, &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": apiresource.MustParse("1234567890")}}}}}})
 	groups := inProtobuf(t, &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{}}})
 	for what, body := range map[string][]byte{
 		"nothing": {}, "JSON": []byte(`{"kind":"Pod"}`), "no kind": []byte("k8s\x00\x12\x00"), "half of one": groups[:len(groups)-3],
+		"an amount of hours":       bytes.Replace(hours, []byte("1234567890"), []byte("1e-9999999"), 1),
 		"a kind that nobody knows": append([]byte("k8s\x00\x0a\x0b\x0a\x02v1\x12\x05Nobod"), 0x12, 0),
 	} {
 		if ProtobufElements(body, scheme.Scheme, math.MaxInt64) {
@@ -97,6 +99,9 @@ func FuzzProtobufElements(f *testing.F) {
 	f.Add([]byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0b\x12\x09\x72\x07\x22\x05\x01\x02\x03\x04\x05"))
 	decoder := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if !ProtobufElements(data, scheme.Scheme, math.MaxInt64) {
+			return // with an amount of hours, which this decoder would parse
+		}
 		object, _, err := decoder.Decode(data, nil, nil)
 		if err != nil {
 			return
