@@ -65,8 +65,8 @@ func (p *program) confirmCommand() *cobra.Command {
 		Long: `Confirm the code of a peer that accepted, or its terms. Nothing is signed before.
 
 The code shows that the key is the peer's, and nobody stands in between: the other owner must see the same one. With --code
-give the code as it is on the other screen; another one than here takes the request back. A terminal asks when no flag says
-anything; Enter alone means later, and the request stands. Terms that go beyond what was asked for, such as prices, need --terms.`,
+give the code as it is on the other screen: another one than here may be mistyped once, and then takes the request back. A terminal asks
+when no flag says anything; Enter alone means later, and the request stands. Terms that go beyond what was asked for, such as prices, need --terms.`,
 		Example: "  kith confirm bob\n  kith confirm bob --code 069210\n  kith confirm bob --terms\n  kith confirm bob --reject",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -80,7 +80,7 @@ func (p *program) acceptCommand() *cobra.Command {
 		Use:   "accept ID|PEER",
 		Short: "Accept a peer's request",
 		Long: `Accept a peer's request for resources. A terminal shows what the peer gets, and asks whether to go on; no more than that is
-granted, whatever becomes free meanwhile. Compare the code first: the other owner must see the same one.
+granted, whatever becomes free meanwhile. Compare the code first: the other owner must see the same one. Elsewhere it wants --yes.
 
 The request of a laptop to be run by this cluster is accepted in the same way. It becomes a node with all it has, and its users may do
 here what the TetherPolicy that selects it says.`,
@@ -89,7 +89,11 @@ here what the TetherPolicy that selects it says.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			id := args[0]
 			var shown api.Resources
-			if !sure && p.asks() {
+			switch {
+			case sure:
+			case !p.asks():
+				return noTerminal()
+			default:
 				var err error
 				if id, shown, err = p.show(c, id); err != nil {
 					return err

@@ -87,7 +87,7 @@ func TestTetherGolden(t *testing.T) {
 			b.State.Mode, b.State.Tether.Step, b.State.Tether.Why = api.Untethering, "draining", "corp takes away 3 pods"
 			return b
 		}, []string{"status"}},
-		{"the company", company, []string{"status", "peers", "requests", "requests -o json", "accept carol", "decline carol"}},
+		{"the company", company, []string{"status", "peers", "requests", "requests -o json", "accept carol", "accept carol --yes", "decline carol"}},
 	} {
 		var got strings.Builder
 		for _, line := range scene.commands {

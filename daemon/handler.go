@@ -49,8 +49,8 @@ func (h handler) Outcome(ctx context.Context, caller peering.Caller, id string) 
 	return by(h, func(p *provider.Provider) (peering.Outcome, error) { return p.Outcome(ctx, caller, id) })
 }
 
-func (h handler) Withdraw(ctx context.Context, caller peering.Caller, id string) error {
-	_, err := by(h, func(p *provider.Provider) (any, error) { return nil, p.Withdraw(ctx, caller, id) })
+func (h handler) Withdraw(ctx context.Context, caller peering.Caller, id string, mismatch bool) error {
+	_, err := by(h, func(p *provider.Provider) (any, error) { return nil, p.Withdraw(ctx, caller, id, mismatch) })
 	return err
 }
 

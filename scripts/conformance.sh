@@ -64,7 +64,7 @@ abroad() {
   on alice kith peer bob --cpu 2 --memory 8Gi --pods 110 --ephemeral-storage 20Gi --wait=false
   until_ok 20 on bob sh -c 'kith requests -o json | grep -q "\"id\""'
   code=$(on bob kith requests -o json | sed -n 's/.*"code": *"\([0-9]*\)".*/\1/p')
-  on bob kith accept alice
+  on bob kith accept alice --yes
   [ -z "$code" ] || on alice kith peer bob --code "$code"
   until_ok 30 on alice kubectl wait --for=condition=Ready node/kith-bob --timeout=1s
   on alice kubectl apply -f - <test/conformance/pin.yaml

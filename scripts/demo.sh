@@ -46,7 +46,7 @@ show alice kith peer bob --cpu 500m --memory 512Mi --pods 20 --wait=false
 until_ok 20 on bob sh -c 'kith requests -o json | grep -q "\"id\""' >/dev/null
 show bob kith requests
 code=$(on bob kith requests -o json | sed -n 's/.*"code": *"\([0-9]*\)".*/\1/p')
-show bob kith accept alice
+show bob kith accept alice --yes
 # Alice gives what bob's screen shows, as he reads it out. Without a code they know each other's keys from the last time.
 [ -z "$code" ] || show alice kith peer bob --code "$code"
 until_ok 20 on alice sh -c 'kith peers -o json | grep -q "\"outgoing\": *\"connected\""' >/dev/null

@@ -134,12 +134,17 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 	}
 }
 
-// Withdraw takes a request back; that it is not there any more is no error.
-func (c *Client) Withdraw(ctx context.Context, requestID string) error {
+// Withdraw takes a request back; that it is not there any more is no error. mismatch tells the peer's owner that the codes, or keys, were
+// not the same here; an older peer does not hear that.
+func (c *Client) Withdraw(ctx context.Context, requestID string, mismatch bool) error {
 	if err := checkRequestID(requestID); err != nil {
 		return err
 	}
-	return c.Call(ctx, http.MethodDelete, "/kith/v2/requests/"+requestID, nil, nil)
+	path := "/kith/v2/requests/" + requestID
+	if mismatch {
+		path += "?mismatch=true"
+	}
+	return c.Call(ctx, http.MethodDelete, path, nil, nil)
 }
 
 // Sign has the peer countersign a contract that bears this side's signature as consumer. The answer was verified:

@@ -19,7 +19,7 @@
 //	POST   /kith/v2/requests               Opening → Opened          the responder's commitment
 //	POST   /kith/v2/requests/{id}/question Asking → Revealed         {id} from Opened; Revealed has the request's own ID
 //	GET    /kith/v2/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s
-//	DELETE /kith/v2/requests/{id}                                    taken back; idempotent
+//	DELETE /kith/v2/requests/{id}                                    taken back; idempotent; ?mismatch=true: as the codes, or keys, were not the same
 //	POST   /kith/v2/contracts              contract.Signed → contract.Signed, countersigned
 //	GET    /kith/v2/contracts              → []ContractRef           in force between the two
 //	DELETE /kith/v2/contracts/{id}                                   idempotent

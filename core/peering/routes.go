@@ -198,7 +198,7 @@ func (s *Server) withdraw(w http.ResponseWriter, r *http.Request, caller Caller)
 	if err := checkRequestID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	return nil, s.config.Handler.Withdraw(r.Context(), caller, id)
+	return nil, s.config.Handler.Withdraw(r.Context(), caller, id, r.URL.Query().Get("mismatch") == "true")
 }
 
 func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {

@@ -372,7 +372,8 @@ type Handler interface {
 	// error nil. A request that is not the caller's is CodeNotFound.
 	Outcome(ctx context.Context, caller Caller, requestID string) (Outcome, error)
 	// Withdraw takes a request of the caller back. It is idempotent: one that is not there, or not the caller's, is no error.
-	Withdraw(ctx context.Context, caller Caller, requestID string) error
+	// mismatch: the codes, or keys, were not the same there.
+	Withdraw(ctx context.Context, caller Caller, requestID string, mismatch bool) error
 	// Sign checks a contract that the caller signed as consumer against the offer it was given, and
 	// countersigns it. The same bytes again give the same answer.
 	Sign(ctx context.Context, caller Caller, signed contract.Signed) (contract.Signed, error)

@@ -18,12 +18,15 @@ func TestAQuestionIsTakenBackByWhoAskedIt(t *testing.T) {
 	if at := bob.asks(); len(at) != 1 || at[0].question.Contract != q.Contract {
 		t.Fatalf("%+v", at)
 	}
-	must(t, dialer(t, mallory, identity.ID{}, bob.addr).Withdraw(within(t, patience), asked.RequestID))
+	must(t, dialer(t, mallory, identity.ID{}, bob.addr).Withdraw(within(t, patience), asked.RequestID, false))
 	if len(bob.asks()) != 1 {
 		t.Error("somebody else took it back")
 	}
-	for range 2 {
-		must(t, client.Withdraw(within(t, patience), asked.RequestID))
+	for _, mismatch := range []bool{false, true} {
+		must(t, client.Withdraw(within(t, patience), asked.RequestID, mismatch))
+		if bob.mismatch != mismatch {
+			t.Errorf("that the codes differ: %v", bob.mismatch)
+		}
 		if n := len(bob.asks()); n != 0 {
 			t.Errorf("%d questions", n)
 		}
@@ -31,7 +34,7 @@ func TestAQuestionIsTakenBackByWhoAskedIt(t *testing.T) {
 	if _, err := client.Outcome(within(t, patience), asked.RequestID); !errors.Is(err, &Problem{Code: CodeNotFound}) {
 		t.Errorf("the answer to what was taken back: %v", err)
 	}
-	if err := client.Withdraw(within(t, patience), "a/b"); err == nil {
+	if err := client.Withdraw(within(t, patience), "a/b", false); err == nil {
 		t.Error("that is no ID of a request")
 	}
 	q.Contract = "../x"

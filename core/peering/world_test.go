@@ -102,6 +102,7 @@ type memory struct {
 	links      []Link
 	notices    map[identity.ID][]chan Notice
 	broken     error
+	mismatch   bool // of what was taken back last
 }
 
 type askedOf struct {
@@ -138,9 +139,10 @@ func (d *memory) Ask(_ context.Context, c Caller, q Question, code string, compa
 	return id, time.Now().Add(time.Minute), nil
 }
 
-func (d *memory) Withdraw(_ context.Context, c Caller, id string) error {
+func (d *memory) Withdraw(_ context.Context, c Caller, id string, mismatch bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mismatch = mismatch
 	d.asked = slices.DeleteFunc(d.asked, func(a askedOf) bool { return a.caller.ID == c.ID && a.id == id })
 	return d.broken
 }

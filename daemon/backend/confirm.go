@@ -82,6 +82,14 @@ func (c *Cluster) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.PeerC
 	if said := request.Confirm; said != nil && said.Attempt == request.Attempt {
 		word = *said
 	}
+	if shown := peer.Status.Outgoing.Code; in.Code != "" && shown != "" && in.Code != shown && !word.Mistyped {
+		word.Mistyped = true
+		if err := c.say(ctx, peer, word); err != nil {
+			return internal(fmt.Errorf("note the code for %s: %w", peer.Name, err))
+		}
+		return &api.Error{Code: api.CodeInvalid, Field: "code", Message: "the code " + identity.Spaced(in.Code) + " is not the one that this laptop has for " + peer.Name,
+			Reason: "either it was mistyped, or somebody stands in between", Do: "read it on the other screen again, and try once more: another wrong one takes the request back"}
+	}
 	word.Code, word.ID = cmp.Or(in.Code, word.Code), cmp.Or(in.ID, word.ID)
 	word.Terms, word.Reject = word.Terms || in.Terms, word.Reject || in.Reject
 	if err := c.say(ctx, peer, word); err != nil {

@@ -38,6 +38,42 @@ func TestAWordOnOneAttemptIsNoneOnTheNext(t *testing.T) {
 	}
 }
 
+func TestAMistypedCodeMayBeTypedOnceMore(t *testing.T) {
+	for _, c := range []struct {
+		codes []string
+		says  string // at last, in the object; "" is nothing
+		tries int
+	}{
+		{[]string{"111111", "069210"}, "069210", 1},
+		{[]string{"111111", "222222"}, "222222", 1},
+		{[]string{"069210"}, "069210", 0},
+		{[]string{"111111"}, "", 1},
+	} {
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "BOB", Request: &v1alpha1.ResourceRequest{Attempt: 2}}}
+		peer.Status.Outgoing = v1alpha1.DirectionStatus{Attempt: 2, Code: "069210", Confirm: &v1alpha1.Confirmation{Code: "069210"}}
+		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build()
+		var now v1alpha1.Peer
+		tries := 0
+		for _, code := range c.codes {
+			if err := objects.Get(t.Context(), named("bob"), &now); err != nil {
+				t.Fatal(err)
+			}
+			err := (&Cluster{Client: objects}).confirm(t.Context(), &now, api.PeerConfirm{Code: code})
+			if errors.Is(err, &api.Error{Code: api.CodeInvalid}) {
+				tries++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := objects.Get(t.Context(), named("bob"), &now); err != nil {
+			t.Fatal(err)
+		}
+		if word := asking.Word(&now); word.Code != c.says || tries != c.tries {
+			t.Errorf("%v: %+v, %d to try again", c.codes, word, tries)
+		}
+	}
+}
+
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)))

@@ -190,14 +190,52 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 		return nil, nil, err
 	}
 	r, err := c.findRequest(ctx, ref)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if already := c.already(ctx, ref); already != nil {
+			err = already
+		}
+	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if r.Status.Answer == v1alpha1.AnswerAccepted {
+		return nil, nil, acceptedAlready(r.Spec.PeerName, r.Spec.Code)
 	}
 	if !provider.Pending(r) {
 		return nil, nil, &api.Error{Code: api.CodeExpired, Message: fmt.Sprintf("request %s cannot be answered any more", r.Name),
 			Reason: "it is " + strings.ToLower(string(cmp.Or(r.Status.Answer, v1alpha1.AnswerExpired))), Do: "have the peer ask again"}
 	}
 	return c, r, nil
+}
+
+// already is that the request of a peer was accepted before; nil when it was not.
+func (c *Cluster) already(ctx context.Context, ref string) error {
+	var requests v1alpha1.PeeringRequestList
+	var peer v1alpha1.Peer
+	if err := c.Fresh.List(ctx, &requests); err != nil {
+		return internal(err)
+	}
+	if err := c.Client.Get(ctx, named(ref), &peer); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	for _, r := range requests.Items {
+		if r.Spec.PeerID == peer.Spec.ID && r.Status.Answer == v1alpha1.AnswerAccepted {
+			return acceptedAlready(peer.Name, r.Spec.Code)
+		}
+	}
+	switch api.State(peer.Status.Incoming.State) {
+	case api.StateContracted, api.StateConnected, api.StateUnreachable:
+		return acceptedAlready(peer.Name, "")
+	}
+	return nil
+}
+
+func acceptedAlready(peer, code string) error {
+	e := &api.Error{Code: api.CodeConflict, Message: "the request of " + peer + " was accepted already", Do: "`kith peers` shows where it stands; `kith unpeer " + peer + "` ends it"}
+	if code != "" {
+		e.Reason = "its owner compares the code " + identity.Spaced(code) + ", before anything is signed"
+	}
+	return e
 }
 
 // answered tells of an answer.

@@ -92,7 +92,7 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 
 	ready := r.nodeReady(ctx)
 	began = time.Now()
-	if out, err := r.bob.Kith(ctx, "accept", id); err != nil {
+	if out, err := r.bob.Kith(ctx, "accept", id, "--yes"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	took("kith accept: the command itself", time.Since(began))

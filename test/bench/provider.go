@@ -210,7 +210,7 @@ func (p *provider) Outcome(context.Context, peering.Caller, string) (peering.Out
 	}}, nil
 }
 
-func (p *provider) Withdraw(context.Context, peering.Caller, string) error { return nil }
+func (p *provider) Withdraw(context.Context, peering.Caller, string, bool) error { return nil }
 
 func (p *provider) Sign(_ context.Context, _ peering.Caller, s contract.Signed) (contract.Signed, error) {
 	d, err := contract.Parse(s.Document)

@@ -116,7 +116,7 @@ func accept(ctx context.Context, consumer, provider *lab.Laptop) error {
 	}); err != nil {
 		return err
 	}
-	if out, err := provider.Kith(ctx, "accept", consumer.Name()); err != nil {
+	if out, err := provider.Kith(ctx, "accept", consumer.Name(), "--yes"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	if err := what("its owner confirms", func() bool {

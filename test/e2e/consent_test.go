@@ -73,7 +73,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	if out := kith(t, bob, "status"); !strings.Contains(out, "alice asks to use this laptop, and would get cpu "+r.Granted["cpu"]) {
 		t.Error(out)
 	}
-	if out := kith(t, bob, "accept", "alice"); !strings.Contains(out, "it gets "+r.Granted.String()) {
+	if out := kith(t, bob, "accept", "alice", "--yes"); !strings.Contains(out, "it gets "+r.Granted.String()) {
 		t.Error(out)
 	}
 	confirm(t, alice, bob, r.Code)
@@ -84,7 +84,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 
 	kith(t, alice, "peer", "bob", "--cpu", "300m", "--memory", "256Mi", "--pods", "7", "--wait=false")
 	asked()
-	kith(t, bob, "accept", "alice")
+	kith(t, bob, "accept", "alice", "--yes")
 	becomes("cpu 300m, memory 256Mi, pods 7")
 
 	if out := kith(t, alice, "peer", "bob", "--cpu", "200m", "--wait=false"); !strings.Contains(out, "asked bob for cpu 300m → 200m, memory 256Mi, pods 7") {
@@ -95,7 +95,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	if out := kith(t, alice, "requests"); !strings.Contains(out, "asked cpu 300m → 200m, memory 256Mi, pods 7") {
 		t.Errorf("alice does not see her own question: %s", out)
 	}
-	if out := kith(t, bob, "accept", "alice"); !strings.Contains(out, "it gets cpu 300m → 200m, memory 256Mi, pods 7") {
+	if out := kith(t, bob, "accept", "alice", "--yes"); !strings.Contains(out, "it gets cpu 300m → 200m, memory 256Mi, pods 7") {
 		t.Error(out)
 	}
 	becomes("cpu 200m, memory 256Mi, pods 7")
@@ -113,7 +113,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	if r = asked(); r.Granted["cpu"] != shared[0].Offered["cpu"] || r.Asked["cpu"] != "100000" {
 		t.Errorf("%+v", r)
 	}
-	if out := kith(t, bob, "accept", "alice"); !strings.Contains(out, "cpu 200m → "+r.Granted["cpu"]+" (asked 100000), memory 256Mi, pods 7") {
+	if out := kith(t, bob, "accept", "alice", "--yes"); !strings.Contains(out, "cpu 200m → "+r.Granted["cpu"]+" (asked 100000), memory 256Mi, pods 7") {
 		t.Error(out)
 	}
 	becomes("cpu " + r.Granted["cpu"] + ", memory 256Mi, pods 7")

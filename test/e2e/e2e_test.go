@@ -261,7 +261,7 @@ func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) strin
 		}
 		return ""
 	})
-	kith(t, provider, "accept", consumer.Name())
+	kith(t, provider, "accept", consumer.Name(), "--yes")
 	confirm(t, consumer, provider, code)
 	eventually(t, 20*time.Second, "connected", func() string {
 		out, in := peerOf(t, consumer, provider.Name()), peerOf(t, provider, consumer.Name())

@@ -45,7 +45,7 @@ func TestAnswersAndKeys(t *testing.T) {
 			}
 			return ""
 		})
-		if _, err := bob.Kith(t.Context(), "accept", "alice"); err == nil || !strings.Contains(err.Error(), "nothing can be granted to alice: sharing is paused") {
+		if _, err := bob.Kith(t.Context(), "accept", "alice", "--yes"); err == nil || !strings.Contains(err.Error(), "nothing can be granted to alice: sharing is paused") {
 			t.Errorf("accepted nothing: %v", err)
 		}
 		name := strings.TrimPrefix(strings.TrimSpace(kubectl(t, bob, "get", "peeringrequests", "-o", "name")), "peeringrequest.kith.dev/")
@@ -95,6 +95,15 @@ func TestAnswersAndKeys(t *testing.T) {
 		if code == other {
 			other = "111111"
 		}
+		if out, err := alice.Kith(t.Context(), "confirm", "bob", "--code", other); err == nil || !strings.Contains(err.Error(), "try once more") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if p := peerOf(t, alice, "bob"); p.Outgoing != "requested" || p.Code != code {
+			t.Errorf("mistyped once: %+v", p)
+		}
+		if out, err := bob.Kith(t.Context(), "accept", "alice", "--yes"); err == nil || !strings.Contains(err.Error(), "was accepted already") {
+			t.Errorf("twice: %v: %s", err, out)
+		}
 		if out, err := alice.Kith(t.Context(), "confirm", "bob", "--code", other); err == nil || !strings.Contains(err.Error(), "the codes differ") {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -104,6 +113,12 @@ func TestAnswersAndKeys(t *testing.T) {
 		if out, _ := alice.Kith(t.Context(), "events", "-o", "json"); !strings.Contains(out, "somebody may stand in between") {
 			t.Errorf("no word of it in the events: %s", out)
 		}
+		eventually(t, 20*time.Second, "bob is told that the codes differ", func() string {
+			if out := kith(t, bob, "events", "-o", "json"); !strings.Contains(out, "found another code than the one here") {
+				return out
+			}
+			return ""
+		})
 		if out := kubectl(t, alice, "get", "contracts", "-o", "name") + kubectl(t, bob, "get", "contracts", "-o", "name"); strings.TrimSpace(out) != "" {
 			t.Errorf("signed all the same: %s", out)
 		}
@@ -243,7 +258,7 @@ func accept(t *testing.T, p *lab.Laptop) {
 	t.Helper()
 	eventually(t, 10*time.Second, "a request arrives", func() string {
 		if list := requests(t, p); len(list) > 0 {
-			kith(t, p, "accept", list[0].ID)
+			kith(t, p, "accept", list[0].ID, "--yes")
 			return ""
 		}
 		return "no request"

@@ -207,7 +207,7 @@ func befriendAs(t *testing.T, consumer, provider *lab.Laptop, name string, ask .
 		}
 		return "no request"
 	})
-	kith(t, provider, "accept", consumer.Name())
+	kith(t, provider, "accept", consumer.Name(), "--yes")
 	eventually(t, 30*time.Second, consumer.Name()+" confirms the code of "+name, func() string {
 		if out, err := consumer.Kith(t.Context(), "confirm", name, "--code", code); err != nil && peerOf(t, consumer, name).Outgoing != "connected" {
 			return fmt.Sprintf("%v: %s", err, out)

@@ -147,7 +147,7 @@ func tethered(t *testing.T, laptop, company *lab.Laptop, options ...string) {
 		if !accepted {
 			for _, r := range requests(t, company) {
 				if r.Peer == laptop.Name() && r.Direction == "incoming" {
-					kith(t, company, "accept", r.ID)
+					kith(t, company, "accept", r.ID, "--yes")
 					accepted = true
 				}
 			}

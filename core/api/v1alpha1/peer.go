@@ -111,6 +111,9 @@ type Confirm struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
 	Code string `json:"code,omitempty"`
+	// mistyped: kith was given another code once, and asked to look again. The next one counts.
+	// +optional
+	Mistyped bool `json:"mistyped,omitempty"`
 	// id is the peer's whole ID as its owner gave it: a comparison of the key itself, in place of the code. Another one than
 	// spec.id takes the request back.
 	// +optional

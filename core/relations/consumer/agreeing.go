@@ -210,7 +210,7 @@ func (r *Consumer) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string
 			Message: "the request to " + peer.Name + " was taken back, and nothing was signed: " + why})
 	}
 	if ended {
-		r.withdraw(ctx, peer, request)
+		r.withdraw(ctx, peer, request, alarm)
 	}
 	return err
 }

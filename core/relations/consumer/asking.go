@@ -168,7 +168,7 @@ func (r *Consumer) unasked(ctx context.Context, peer *v1alpha1.Peer, why string)
 }
 
 // withdraw tells the peer that a question is taken back. One that does not hear it has it lapse.
-func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request string) {
+func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request string, mismatch bool) {
 	if request == "" || !r.Directory.Contact(peer).Reachable {
 		return
 	}
@@ -178,7 +178,7 @@ func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request st
 	}
 	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
-	if err := to.Withdraw(ctx, request); err != nil {
+	if err := to.Withdraw(ctx, request, mismatch); err != nil {
 		r.Log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
 	}
 }

@@ -150,7 +150,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 	peer := w.alice.peer(t, "bob")
 	id := peer.Status.Outgoing.RequestID
 	// Another cannot: the request is not there for it.
-	if err := w.bob.Withdraw(t.Context(), peering.Caller{ID: identity.ID{7}}, id); err != nil || len(w.bob.requests(t)) != 1 {
+	if err := w.bob.Withdraw(t.Context(), peering.Caller{ID: identity.ID{7}}, id, false); err != nil || len(w.bob.requests(t)) != 1 {
 		t.Errorf("a stranger withdrew it: %v", err)
 	}
 	peer.Spec.Request.Confirm = &v1alpha1.Confirm{Attempt: 2, Withdraw: true}
@@ -174,7 +174,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 		}
 	}
 	w.alice.mu.Unlock()
-	if err := w.bob.Withdraw(t.Context(), peering.Caller{ID: w.alice.me.ID()}, id); err != nil {
+	if err := w.bob.Withdraw(t.Context(), peering.Caller{ID: w.alice.me.ID()}, id, false); err != nil {
 		t.Errorf("what is gone: %v", err)
 	}
 	// A first question too is taken back at bob when it is no longer wanted at alice.

@@ -23,7 +23,7 @@ func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact li
 	ctr, out := record.Live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
-		r.withdraw(ctx, peer, out.RequestID)
+		r.withdraw(ctx, peer, out.RequestID, false)
 		return 0, r.end(ctx, peer, ctr, "ended here")
 	case ctr != nil && time.Now().After(ctr.Spec.NotAfter.Time):
 		return 0, r.end(ctx, peer, ctr, "the contract ran out")
@@ -33,7 +33,7 @@ func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact li
 		return 0, r.set(ctx, peer, peering.EventEnded, contracts[0].Status.Why)
 	case !wants:
 		r.stopWaiting(peer.Name)
-		r.withdraw(ctx, peer, out.RequestID)
+		r.withdraw(ctx, peer, out.RequestID, false)
 		return 0, r.set(ctx, peer, peering.EventCleared, "")
 	case peer.Spec.Request.Attempt > out.Attempt:
 		return 0, r.ask(ctx, peer)

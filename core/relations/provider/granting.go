@@ -151,7 +151,7 @@ var promising = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 }}
 
 // Withdraw takes a request back that the caller made; one that is not there is no error.
-func (p *Provider) Withdraw(ctx context.Context, caller peering.Caller, id string) error {
+func (p *Provider) Withdraw(ctx context.Context, caller peering.Caller, id string, mismatch bool) error {
 	r, err := p.request(ctx, caller, id)
 	if err != nil {
 		if errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) {
@@ -166,6 +166,12 @@ func (p *Provider) Withdraw(ctx context.Context, caller peering.Caller, id strin
 		return fmt.Errorf("take back request %s: %w", r.Name, err)
 	}
 	p.Log.Info("request withdrawn", "peer", r.Spec.PeerName, "request", r.Name)
+	if mismatch {
+		p.Announce(api.Event{
+			Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
+			Message: r.Spec.PeerName + " took its request back: its owner found another code than the one here. Was it mistyped? Then have it ask again; else somebody may stand in between",
+		})
+	}
 	p.Announce(api.Event{
 		Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
 		Message: r.Spec.PeerName + " took its request back", Direction: api.Incoming, State: api.StateNone,
