@@ -46,6 +46,7 @@ func world() *apitest.Backend {
 			Sharing:  api.Sharing{Policy: "default", Share: "50%", Amounts: api.Resources{"cpu": "2", "memory": "8Gi", "pods": "55"}, Used: api.Resources{"cpu": "500m"}},
 			Counts:   api.Counts{Peers: 3, Connected: 1, Requests: 1, Contracts: 1, PodsAbroad: 2, Guests: 1},
 			Listen:   api.List[api.Listener]{{Name: "peer-api", Network: "tcp", Address: "0.0.0.0:6450"}, {Name: "wireguard", Network: "udp", Address: "0.0.0.0:6450"}},
+			Waiting:  api.List[api.Problem]{{Severity: api.SeverityInfo, What: "carol asks to use this laptop, and would get cpu 2", Why: "its owner must see the code 402817 too; it lapses in 9 min", Do: "kith accept carol-7f3a, or kith decline carol-7f3a"}},
 			Problems: api.List[api.Problem]{{Severity: api.SeverityWarning, What: "the tunnel to bob is slow", Why: "no handshake for 40 s", Do: "is UDP port 6450 open at bob?"}},
 		},
 		Known: []api.Peer{

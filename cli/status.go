@@ -17,9 +17,9 @@ func (p *program) statusCommand() *cobra.Command {
 	return p.things(&cobra.Command{
 		Use:   "status",
 		Short: "Show how this machine's part of Kith is",
-		Long: `Show how this machine's part of Kith is. What is wrong comes last, the worst first, each with its reason and what to do:
-the local Kubernetes that is not well, a disk nearly full, a peer that cannot be reached, a tunnel without a handshake,
-another key where a peer was, clocks that differ; and requests that wait for your answer. "kith doctor" looks closer.
+		Long: `Show how this machine's part of Kith is. What waits for you comes first: requests to answer, codes to compare. What is wrong comes
+last, the worst first, each with its reason and what to do: the local Kubernetes that is not well, a disk nearly full, a peer that
+cannot be reached, a tunnel without a handshake, another key where a peer was, clocks that differ. "kith doctor" looks closer.
 
 While a company's cluster decides, or is about to, it says which, how far the switch is, and who you are there.`,
 		Example: "  kith status\n  kith status -o json | jq .problems",
@@ -36,6 +36,13 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 	line := func(name string, words ...string) {
 		words = nonEmpty(words...)
 		fmt.Fprintf(w, "%-10s %s\n", name, strings.Join(words, ", "))
+	}
+	for _, wait := range s.Waiting {
+		fmt.Fprintf(w, "%s %s\n", style.Yellow("waits for you:"), screen.CleanLines(wait.What))
+		p.showDetails(w, wait)
+	}
+	if len(s.Waiting) > 0 {
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "%s (%s), %s, kithd %s", style.Bold(screen.Clean(s.Name)), screen.Clean(s.ID), s.Mode, screen.Clean(s.Version))
 	if !s.Started.IsZero() {
@@ -85,11 +92,14 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 	}
 	for _, problem := range s.Problems {
 		fmt.Fprintf(w, "\n%s %s\n", style.Word(string(problem.Severity))+":", screen.CleanLines(problem.What))
-		for _, detail := range []string{problem.Why, problem.Do} {
-			if detail != "" {
-				fmt.Fprintln(w, "  "+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n  "))
-			}
-		}
+		p.showDetails(w, problem)
+	}
+}
+
+// showDetails says why something is so and what to do, below it.
+func (p *program) showDetails(w io.Writer, of api.Problem) {
+	for _, detail := range nonEmpty(of.Why, of.Do) {
+		fmt.Fprintln(w, "  "+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n  "))
 	}
 }
 

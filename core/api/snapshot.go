@@ -20,10 +20,12 @@ type Snapshot struct {
 // ("no handshake for 40 s"). Two snapshots whose Steady is equal differ in nothing that somebody must be told about.
 // s itself is left alone.
 func (s Snapshot) Steady() Snapshot {
-	s.Status.Problems = slices.Clone(s.Status.Problems)
-	for i := range s.Status.Problems {
-		p := &s.Status.Problems[i]
-		p.What, p.Why, p.Do = numberless(p.What), numberless(p.Why), numberless(p.Do)
+	s.Status.Problems, s.Status.Waiting = slices.Clone(s.Status.Problems), slices.Clone(s.Status.Waiting)
+	for _, list := range []List[Problem]{s.Status.Problems, s.Status.Waiting} {
+		for i := range list {
+			p := &list[i]
+			p.What, p.Why, p.Do = numberless(p.What), numberless(p.Why), numberless(p.Do)
+		}
 	}
 	s.Status.Engine.Why = numberless(s.Status.Engine.Why)
 	if s.Status.Tether != nil {

@@ -42,6 +42,7 @@ type Status struct {
 	Counts   Counts         `json:"counts"`
 	Listen   List[Listener] `json:"listen"`
 	Exposed  *Exposed       `json:"exposed,omitempty"` // nil: services are open to this machine alone
+	Waiting  List[Problem]  `json:"waiting"`           // for the owner's answer: requests, and codes to compare
 	Problems List[Problem]  `json:"problems"`
 }
 

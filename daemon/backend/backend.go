@@ -119,6 +119,7 @@ func (b *Backend) Status(ctx context.Context) (api.Status, error) {
 	if c == nil {
 		return s, nil
 	}
+	s.Waiting = c.waiting(ctx, all)
 	return s, b.count(ctx, c, &s)
 }
 

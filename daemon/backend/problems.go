@@ -19,6 +19,8 @@ import (
 	"kith.dev/core/directory"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/identity"
+	asking "kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/provider"
 	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/doctor"
@@ -31,7 +33,7 @@ const (
 	clockTrouble = time.Minute
 )
 
-// problems is all that is wrong now, the worst first, and then what waits for the owner.
+// problems is all that is wrong now, the worst first.
 func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []directory.Known) []api.Problem {
 	list := b.Failing()
 	if engine.State != api.EngineReady && engine.Kind != api.EngineNone {
@@ -54,7 +56,6 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	list = append(list, b.nameProblems()...)
 	if c := b.Cluster(); c != nil {
 		list = append(list, b.unfenced(ctx)...)
-		list = append(list, c.waiting(ctx)...)
 		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
 		list = append(list, stuck(c.Host.Leaving(), now)...)
 	}
@@ -183,8 +184,8 @@ func clockProblems(all []directory.Known) []api.Problem {
 	return list
 }
 
-// waiting are the requests that only the owner can answer.
-func (c *Cluster) waiting(ctx context.Context) []api.Problem {
+// waiting is what only the owner can answer: requests of others first, then what others say of his.
+func (c *Cluster) waiting(ctx context.Context, peers []directory.Known) []api.Problem {
 	var requests v1alpha1.PeeringRequestList
 	if c.Client.List(ctx, &requests) != nil {
 		return nil
@@ -204,12 +205,29 @@ func (c *Cluster) waiting(ctx context.Context) []api.Problem {
 		}
 		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
 		if r.Spec.Code != "" {
-			why = "its owner must see the code " + r.Spec.Code + " too; " + why
+			why = "its owner must see the code " + identity.Spaced(r.Spec.Code) + " too; " + why
 		}
 		list = append(list, api.Problem{
 			Severity: api.SeverityInfo, What: r.Spec.PeerName + " asks " + gets, Why: why,
 			Do: "kith accept " + r.Name + ", or kith decline " + r.Name,
 		})
+	}
+	for _, k := range peers {
+		if k.Peer == nil {
+			continue
+		}
+		asked := confirmation(k.Peer.Status.Outgoing)
+		if asked == nil || answered(asking.Word(k.Peer), *asked) {
+			continue
+		}
+		what, why := k.Name+" accepted, and you have to agree to its terms", strings.Join(asked.Terms, ", ")
+		if asked.Code != "" {
+			what, why = k.Name+" accepted, and you have to compare the code", "its owner must see the code "+identity.Spaced(asked.Code)+" too"
+		}
+		if !asked.Expires.IsZero() {
+			why += "; it lapses in " + howLong(time.Until(asked.Expires))
+		}
+		list = append(list, api.Problem{Severity: api.SeverityInfo, What: what, Why: why, Do: "kith confirm " + k.Name})
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/directory"
 	"kith.dev/core/identity"
 	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
@@ -26,7 +27,14 @@ func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {
 	}}
 	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, alice, sharing.Default(50)).Build()
 	c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Name: "bob", Patience: time.Minute, Log: slog.New(slog.DiscardHandler)})}
-	list := c.waiting(t.Context())
+	bob := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{Attempt: 1}}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
+		Attempt: 1, Code: "069210", Confirm: &v1alpha1.Confirmation{Code: "069210"}}}}
+	peers := []directory.Known{{Name: "carol"}, {Name: "bob", Peer: bob}}
+	if list := c.waiting(t.Context(), peers); len(list) != 2 || list[1].What != "bob accepted, and you have to compare the code" || list[1].Do != "kith confirm bob" {
+		t.Errorf("%+v", list)
+	}
+	bob.Spec.Request.Confirm = &v1alpha1.Confirm{Attempt: 1, Code: "069210"} // answered
+	list := c.waiting(t.Context(), peers)
 	if len(list) != 1 || list[0].What != "alice asks to use this laptop, and would get cpu 4 (asked 100000), memory 8Gi, pods 55" {
 		t.Errorf("%+v", list)
 	}

@@ -211,17 +211,17 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 // already is that the request of a peer was accepted before; nil when it was not.
 func (c *Cluster) already(ctx context.Context, ref string) error {
 	var requests v1alpha1.PeeringRequestList
-	var peer v1alpha1.Peer
 	if err := c.Fresh.List(ctx, &requests); err != nil {
 		return internal(err)
 	}
+	for i := range requests.Items {
+		if r := &requests.Items[i]; r.Status.Answer == v1alpha1.AnswerAccepted && means(ref, r) {
+			return acceptedAlready(r.Spec.PeerName, r.Spec.Code)
+		}
+	}
+	var peer v1alpha1.Peer
 	if err := c.Client.Get(ctx, named(ref), &peer); err != nil {
 		return client.IgnoreNotFound(err)
-	}
-	for _, r := range requests.Items {
-		if r.Spec.PeerID == peer.Spec.ID && r.Status.Answer == v1alpha1.AnswerAccepted {
-			return acceptedAlready(peer.Name, r.Spec.Code)
-		}
 	}
 	switch api.State(peer.Status.Incoming.State) {
 	case api.StateContracted, api.StateConnected, api.StateUnreachable:
@@ -251,6 +251,12 @@ func (b *Backend) answered(r *v1alpha1.PeeringRequest) api.Request {
 	return v
 }
 
+// means reports whether ref may stand for a request: it begins its ID, or is the name or ID of the peer that asks.
+func means(ref string, r *v1alpha1.PeeringRequest) bool {
+	id, err := identity.ParseID(r.Spec.PeerID)
+	return r.Spec.PeerName == ref || r.Spec.PeerID == ref || err == nil && strings.EqualFold(id.Short(), ref) || strings.HasPrefix(r.Name, ref)
+}
+
 // findRequest takes an ID, the start of one, or the name or ID of the peer that asks.
 func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.PeeringRequest, error) {
 	var requests v1alpha1.PeeringRequestList
@@ -272,9 +278,7 @@ func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.Peerin
 		if ofPeer && r.Spec.PeerID != peer.Spec.ID {
 			continue
 		}
-		id, err := identity.ParseID(r.Spec.PeerID)
-		named := r.Spec.PeerName == ref || r.Spec.PeerID == ref || err == nil && strings.EqualFold(id.Short(), ref)
-		if provider.Pending(r) && (named || strings.HasPrefix(r.Name, ref)) {
+		if provider.Pending(r) && means(ref, r) {
 			found = append(found, r)
 		}
 	}

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,24 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
+
+func TestWhatWasAcceptedAlreadyIsSaid(t *testing.T) {
+	request := func(name string, answer v1alpha1.Answer) *v1alpha1.PeeringRequest {
+		return &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: name + "-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{PeerID: name, PeerName: name, Code: "069210"},
+			Status: v1alpha1.PeeringRequestStatus{Answer: answer}}
+	}
+	dave := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "dave"}, Status: v1alpha1.PeerStatus{Incoming: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected}}}
+	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(dave, request("alice", v1alpha1.AnswerAccepted), request("carol", v1alpha1.AnswerDeclined)).Build()
+	c := &Cluster{Client: objects, Fresh: objects}
+	for ref, want := range map[string]string{
+		"alice": "the request of alice was accepted already: its owner compares the code 069 210", "alice-7": "the request of alice was accepted already",
+		"dave": "the request of dave was accepted already", "carol": "", "nobody": "",
+	} {
+		if err := c.already(t.Context(), ref); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
 
 // Whoever calls himself as a known Peer gets a name, and so a request, that begins with it: "bob" is not he.
 func TestTheNameOfAPeerMeansNoRequestOfAnother(t *testing.T) {

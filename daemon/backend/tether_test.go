@@ -282,7 +282,7 @@ func TestARequestToBeRunIsShownAsSuch(t *testing.T) {
 		if err != nil || !v.Tether || len(v.Granted) > 0 || v.Means != want.means || v.Refusal != want.refusal {
 			t.Errorf("%+v, %v", v, err)
 		}
-		if list := c.waiting(t.Context()); len(list) != 1 || list[0].What != want.problem {
+		if list := c.waiting(t.Context(), nil); len(list) != 1 || list[0].What != want.problem {
 			t.Errorf("%+v", list)
 		}
 	}
