@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -67,9 +68,13 @@ func (p *program) merge(ask kubeconfig.Ask) error {
 	if backup != "" {
 		fmt.Fprintf(p.Out, "the file as it was: %s\n", backup)
 	}
-	if plan.Uses || plan.Current == plan.Context {
+	_, none := exec.LookPath("kubectl")
+	switch {
+	case none != nil:
+		fmt.Fprintln(p.Out, "kith-k8s kubectl get nodes")
+	case plan.Uses || plan.Current == plan.Context:
 		fmt.Fprintln(p.Out, "kubectl get nodes")
-	} else {
+	default:
 		fmt.Fprintf(p.Out, "kubectl --context %s get nodes\n", plan.Context)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,14 @@ func TestAKubeconfigIsMergedIntoOnesOwn(t *testing.T) {
 	k := serve(t, backend)
 	k.home = t.TempDir()
 	file := filepath.Join(k.home, ".kube", "config")
+	path := t.TempDir()
+	t.Setenv("PATH", path)
+	if out, _, _ := k.run("kubeconfig", "--merge"); !strings.HasSuffix(out, "\nkith-k8s kubectl get nodes\n") {
+		t.Errorf("without a kubectl: %s", out)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(path, "kubectl"), nil, 0o755), os.Remove(file)); err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
 		args, file string // the file before; "" leaves it
 		out, errs  string

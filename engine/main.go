@@ -9,12 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/cli"
 	componentversion "k8s.io/component-base/version"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 
-	"kith.dev/engine/config"
 	"kith.dev/engine/k3s"
 	"kith.dev/engine/userns"
 )
@@ -55,7 +51,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(serverCommand(), agentCommand(), tokenCommand(), versionCommand(), &cobra.Command{
-		Use: "kubectl", Short: "Control the cluster (the real kubectl, with the administrator's kubeconfig as default)",
+		Use: "kubectl", Short: "Control the cluster (the real kubectl, which finds this laptop's cluster by itself)",
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	if err := root.Execute(); err != nil {
@@ -84,25 +80,6 @@ func versionCommand() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "kith-k8s", version, "kubernetes", kubernetesVersion())
 		},
 	}
-}
-
-// kubectl runs as kubectl and does not return. Without KUBECONFIG it uses the engine's kubeconfig, if the
-// caller may read it; else kubectl's own default.
-func kubectl(args []string) {
-	if _, set := os.LookupEnv("KUBECONFIG"); !set {
-		c := config.Default()
-		_ = c.Complete("/", "kubectl") // for the default path alone
-		if f, err := os.Open(c.WriteKubeconfig); err == nil {
-			f.Close()
-			os.Setenv("KUBECONFIG", c.WriteKubeconfig)
-		}
-	}
-	os.Args = args
-	command := cmd.NewDefaultKubectlCommand()
-	if err := cli.RunNoErrOutput(command); err != nil {
-		util.CheckErr(err) // prints it as kubectl does, and exits
-	}
-	os.Exit(0)
 }
 
 func kubernetesVersion() string { return componentversion.Get().GitVersion }

@@ -150,7 +150,7 @@ build_pause_now() {
 
 build_engine() {
   local in x
-  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api/v1alpha1,cluster/k3sconfig,durable,hostnet,layout,netplan,nodedevice,notify,process}; } |
+  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api,cluster/k3sconfig,durable,hostnet,layout,netplan,nodedevice,notify,places,process}; } |
     sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"

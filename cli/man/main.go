@@ -52,7 +52,10 @@ func write(dir, markdown, example string) error {
 			return err
 		}
 	}
-	files := map[string][]byte{filepath.Join(dir, "kith.yaml.5"): md2man.Render([]byte(configPage()))}
+	files := map[string][]byte{
+		filepath.Join(dir, "kith.yaml.5"): md2man.Render([]byte(configPage())),
+		filepath.Join(dir, "kith-k8s.1"):  md2man.Render([]byte(enginePage)),
+	}
 	if markdown != "" {
 		files[markdown] = []byte(reference(cli.Command(), daemon, tray.Command(none, "")))
 	}
@@ -101,6 +104,32 @@ func exitStatus(kith *cobra.Command) string {
 	}
 	return ""
 }
+
+// enginePage is kith-k8s(1) as Markdown. The program is another module's, and kithd runs all of it but this.
+const enginePage = `% "KITH-K8S" "1" "" "Kith" "Kith"
+
+# NAME
+kith-k8s - the built-in Kubernetes of Kith, and its kubectl
+
+# SYNOPSIS
+**kith-k8s kubectl** *ARGUMENTS*...
+
+**kith-k8s version**
+
+# DESCRIPTION
+kith-k8s is Kubernetes for one laptop in one program. kithd(8) runs it; what is left for people is its kubectl, the real one. Called
+under the name kubectl, by a link for example, it is nothing else:
+
+    ln -s "$(command -v kith-k8s)" ~/.local/bin/kubectl
+
+# WHICH CLUSTER
+kubectl goes where **KUBECONFIG**, **--kubeconfig** or **--server** say. Without these it finds this laptop's cluster by itself: root by the
+engine's own kubeconfig, a member of the group kith by one that kithd gives it for this call, which is kept nowhere. Where kithd cannot
+be asked, kubectl's usual ~/.kube/config comes last; without that, kubectl says why kithd cannot be asked, and exits as kith(1) does.
+
+# SEE ALSO
+kith(1), kith-kubeconfig(1), kithd(8)
+`
 
 // configPage is kith.yaml(5) as Markdown.
 func configPage() string {

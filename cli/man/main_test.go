@@ -35,6 +35,7 @@ func TestPagesSayWhatTheProgramsSay(t *testing.T) {
 		"kithd.8":       {`peer-api-port`, "kith.yaml(5)"},
 		"kith.yaml.5":   {"discovery.dnsDomains", "1 to 65535", "10.42.0.0/16"},
 		"kith-unpeer.1": {`yes`},
+		"kith-k8s.1":    {"kith-k8s kubectl", "KUBECONFIG"},
 	} {
 		text := strings.ReplaceAll(read(filepath.Join(dir, page)), `\-`, "-")
 		for _, s := range says {

@@ -1,0 +1,27 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDocsAreShownAndSearched(t *testing.T) {
+	k := serve(t, world())
+	for _, c := range []struct {
+		args, has string
+		code      int
+	}{
+		{"docs", "pods             Pods at a peer\n", 0},
+		{"docs pods", "# Pods at a peer\n", 0},
+		{"docs PODS.md", "# Pods at a peer\n", 0},
+		{"docs link-local", "security, ", 0},
+		{"docs the", "lines more\n", 0},
+		{"docs ../cli.go", "", 5},
+		{"docs pods modes", "", 2},
+	} {
+		out, errs, code := k.run(strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(out, c.has) || (code == 0) != (errs == "") {
+			t.Errorf("%s: exit %d, %.200s %s", c.args, code, out, errs)
+		}
+	}
+}
