@@ -57,7 +57,6 @@ var All = []Rule{
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kube-public, labels: {kith.dev/offload: 'true'}}}", "namespaces of Kubernetes and of Kith themselves (kube-, kith-) are not offloaded", namespaces},
 	{"NamespaceOffloading", "the namespace is none that Kith made for a peer's", "offload lent", "a namespace of your own workloads",
 		offloading("lent", ""), "a namespace that Kith made for a peer's is not offloaded", namespaces},
-	{"NamespaceOffloading", "the namespace exists", "offload nowhere", "nowhere", offloading("nowhere", ""), "not found", ""},
 	{"NamespaceOffloading", "there is one for a namespace, named offloading", "", "", "{apiVersion: kith.dev/v1alpha1, kind: NamespaceOffloading, metadata: {name: tried, namespace: default}}",
 		"there is one NamespaceOffloading per namespace, named offloading", ""},
 	{"NamespaceOffloading spec.strategy", "one of three", "offload default --strategy everywhere", "both, remote or local", offloading("default", "strategy: Everywhere"), "spec.strategy: Unsupported value", ""},
