@@ -12,6 +12,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/guards"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/installed"
@@ -19,9 +20,9 @@ import (
 	"kith.dev/core/sharing"
 )
 
-// policies are the admission policies of this side, which say how pods travel and where guests are.
+// policies are the admission policies of this side, which say how pods travel, where guests are and what may be written.
 func (d *Daemon) policies() []client.Object {
-	list := offloading.Objects()
+	list := append(offloading.Objects(), guards.Objects(d.me.ID().String())...)
 	if facts := d.engine.Facts(); facts.GuestLinks {
 		list = append(list, guestnet.Objects(facts.NodeName)...)
 	}

@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consumer"
 	"kith.dev/core/directory"
+	"kith.dev/core/guards"
 	"kith.dev/core/offloading"
 )
 
@@ -142,7 +143,7 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	} else if err != nil {
 		return api.Offload{}, internal(err)
 	}
-	if namespace == metav1.NamespaceSystem || namespace == corev1.NamespaceNodeLease || ns.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+	if !guards.Offloadable(&ns) {
 		return api.Offload{}, api.Invalid("namespace", namespace, "a namespace of your own workloads")
 	}
 	if o.Peers, err = directory.NamesOf(b.Directory.All(), o.Peers); err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"text/template"
 
+	"kith.dev/core/guards"
 	"kith.dev/core/installed"
 	"kith.dev/core/kinds"
 	"kith.dev/core/offloading"
@@ -48,7 +49,7 @@ func TestTheChartNamesWhatKithdInstalls(t *testing.T) {
 	for _, o := range crds {
 		definitions = append(definitions, o.GetName())
 	}
-	for _, o := range offloading.Objects() {
+	for _, o := range append(offloading.Objects(), guards.Objects("")...) {
 		kind := strings.TrimSuffix(o.GetObjectKind().GroupVersionKind().Kind, "Binding")
 		policies[kind] = append(policies[kind], o.GetName())
 	}

@@ -217,7 +217,7 @@ func (s *server) story(t *testing.T, alice *lab.Laptop, nodes []*lab.Laptop, rig
 		return corp.KubectlInput(t.Context(), strings.NewReader("{apiVersion: kith.dev/v1alpha1, kind: TetherPolicy, metadata: {name: roles}, spec: {namespaces: [{name: team-a, clusterRole: "+role+"}]}}"), "apply", "-f", "-")
 	}
 	eventually(t, time.Minute, "a policy with a role that kithd may not give is refused", func() string {
-		if out, err := tetherPolicy("cluster-admin"); err == nil || !strings.Contains(err.Error(), "edit, view") {
+		if out, err := tetherPolicy("admin"); err == nil || !strings.Contains(err.Error(), "edit, view") {
 			return fmt.Sprint(out, err)
 		}
 		return ""

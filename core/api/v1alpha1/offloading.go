@@ -43,6 +43,7 @@ type NamespaceOffloadingSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Peers []string `json:"peers,omitempty"`
 }
 

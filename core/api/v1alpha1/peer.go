@@ -34,7 +34,9 @@ const (
 type PeerSpec struct {
 	// id is the cluster ID: the hash of the peer's key, in eight groups of seven characters.
 	// It is the identity; every name is a hint.
+	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Z2-7]{7}(-[A-Z2-7]{7}){7}$`
+	// +kubebuilder:validation:XValidation:rule="self.size() != 63 || [0, 14, 28, 42].all(o, (32 - [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(i, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(self.substring((o + i) * 8 / 7, (o + i) * 8 / 7 + 1)) * (2 - i % 2)).map(n, n / 32 + n % 32).sum() % 32) % 32 == 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(self.substring((o + 13) * 8 / 7, (o + 13) * 8 / 7 + 1)))",message="mistyped: its check characters do not fit"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the ID of a peer never changes: another key is another peer"
 	ID string `json:"id"`
 
@@ -47,6 +49,10 @@ type PeerSpec struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=276
+	// +kubebuilder:validation:items:Pattern=`^(\[[0-9A-Fa-f:.]{2,45}(%[-A-Za-z0-9_.]{1,15})?\]|[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9.])?):[1-9][0-9]{0,4}$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches(':[0-9]{5}$') || int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",message="the port must be 1 to 65535"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^([[]::[]]|[[][fF][fF]|0[.]0[.]0[.]0:|(22[4-9]|23[0-9])[.][0-9]+[.][0-9]+[.][0-9]+:)')",message="must be the address of one machine"
 	Endpoints []string `json:"endpoints,omitempty"`
 
 	// dnsName is the name in the DNS by which the peer was added, with a port that of a host. It is followed: what its SRV records name,
@@ -90,6 +96,9 @@ const ConditionGrantedInFull = "GrantedInFull"
 type ResourceRequest struct {
 	// resources asked for. What is left out is up to the provider's policy; with a contract in force it stays as it is.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 253 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="!('storage' in self)",message="persistent storage is not lent: scratch space is ephemeral-storage"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// attempt is raised by the user to ask again after a decline, an expiry or the end of a contract.
 	// +optional
@@ -104,6 +113,7 @@ type ResourceRequest struct {
 }
 
 // Confirm is the answer of the asking owner, given once the peer accepted, to the one attempt that it names.
+// +kubebuilder:validation:XValidation:rule="has(self.code) && self.code.size() > 0 || has(self.id) && self.id.size() > 0 || has(self.terms) && self.terms || has(self.reject) && self.reject || has(self.withdraw) && self.withdraw || has(self.mistyped) && self.mistyped",message="must say something: a code, an id, terms, reject or withdraw"
 type Confirm struct {
 	// attempt is the spec.request.attempt that is confirmed.
 	Attempt int64 `json:"attempt"`
@@ -117,7 +127,9 @@ type Confirm struct {
 	// id is the peer's whole ID as its owner gave it: a comparison of the key itself, in place of the code. Another one than
 	// spec.id takes the request back.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([A-Z2-7]{7}(-[A-Z2-7]{7}){7})?$`
+	// +kubebuilder:validation:XValidation:rule="self.size() != 63 || [0, 14, 28, 42].all(o, (32 - [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(i, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(self.substring((o + i) * 8 / 7, (o + i) * 8 / 7 + 1)) * (2 - i % 2)).map(n, n / 32 + n % 32).sum() % 32) % 32 == 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(self.substring((o + 13) * 8 / 7, (o + 13) * 8 / 7 + 1)))",message="mistyped: its check characters do not fit"
 	ID string `json:"id,omitempty"`
 	// terms agrees to the terms in status.outgoing.confirm, once they are there: agreed to beforehand, they take the request back.
 	// +optional
@@ -295,6 +307,7 @@ type RangeAlias struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=kith
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 58 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",optionalOldSelf=true,message="the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME"
 // +kubebuilder:printcolumn:name="Outgoing",type=string,JSONPath=`.status.outgoing.state`
 // +kubebuilder:printcolumn:name="Incoming",type=string,JSONPath=`.status.incoming.state`
 // +kubebuilder:printcolumn:name="Tether",type=string,JSONPath=`.status.tether.step`

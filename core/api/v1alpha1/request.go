@@ -46,6 +46,8 @@ type PeeringRequestSpec struct {
 }
 
 // PeeringRequestStatus is the answer; whoever may write it decides.
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.answer) || oldSelf.answer == 'Pending' || has(self.answer) && self.answer == oldSelf.answer",message="a request is answered once: have the peer ask again"
+// +kubebuilder:validation:XValidation:rule="!has(self.answer) || self.answer != 'Accepted' || !has(self.grant) || !has(self.grant.refusal) || self.grant.refusal.size() == 0",message="nothing can be granted: status.grant.refusal says why"
 type PeeringRequestStatus struct {
 	// +optional
 	// +kubebuilder:default=Pending

@@ -30,13 +30,18 @@ type SharingPolicySpec struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`
 	Peers []string `json:"peers,omitempty"`
 	// peerSelector selects by labels of the Peer objects.
 	// +optional
 	PeerSelector *metav1.LabelSelector `json:"peerSelector,omitempty"`
 	// amounts per resource name (cpu, memory, ephemeral-storage, pods, nvidia.com/gpu, …) for all peers
 	// under this policy together. What is not named is not offered.
+	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 253 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="!('storage' in self)",message="persistent storage is not lent: scratch space is ephemeral-storage"
 	Amounts map[string]Amount `json:"amounts"`
 	// autoAccept answers requests without asking the owner.
 	// +optional
@@ -109,6 +114,7 @@ type ImageRules struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:Pattern=`^[^ ,\t\n]+$`
 	Present []string `json:"present,omitempty"`
 }
 

@@ -66,6 +66,8 @@ type TetherPolicySpec struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`
 	Peers []string `json:"peers,omitempty"`
 	// peerSelector selects by labels of the Peer objects.
 	// +optional
@@ -91,11 +93,13 @@ type LaptopNamespace struct {
 	// that was made for this very laptop, or has the label kith.dev/laptop with its ID in compact form.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[-a-z0-9]*(\{laptop\})?[-a-z0-9]*$`
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('kube-') && !self.startsWith('kith-')",message="namespaces of Kubernetes (kube-) and of Kith (kith-) are not for laptops"
 	Name string `json:"name"`
 	// clusterRole is what they may do there, the name of a ClusterRole. While there is none of that name, nothing.
 	// +optional
 	// +kubebuilder:default=edit
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self != 'cluster-admin' && !self.startsWith('system:')",message="cluster-admin and the roles of Kubernetes' own parts (system:) are not for laptops: admin is the most"
 	ClusterRole string `json:"clusterRole,omitempty"`
 	// quota bounds what is in the namespace, as spec.hard of a ResourceQuota; none: no bound. Laptops that share the namespace share it.
 	// +optional
@@ -126,7 +130,8 @@ type TetheredNode struct {
 }
 
 // ConditionRolesAllowed of a TetherPolicy is False while it names ClusterRoles that kithd may not give: users of laptops have nothing by
-// these. It is there where kithd was told which it may give (its key tetherClusterRoles), and nowhere else: Kubernetes alone decides then.
+// these. It is True only where kithd was told which it may give (its key tetherClusterRoles): elsewhere Kubernetes decides of all but
+// cluster-admin and the roles of its own parts.
 const ConditionRolesAllowed = "RolesAllowed"
 
 // Reasons of ConditionRolesAllowed.

@@ -100,6 +100,8 @@ func places(policy *v1alpha1.TetherPolicy, peer *v1alpha1.Peer) (all []place, le
 			continue // a stranger has no name yet
 		case len(validation.IsDNS1123Label(p.namespace)) > 0:
 			left = append(left, fmt.Sprintf("%q is not the name of a namespace", p.namespace))
+		case v1alpha1.SystemNamespace(p.namespace): // of a policy that was stored before admission refused it
+			left = append(left, fmt.Sprintf("the namespace %s is Kubernetes' or Kith's own, and not for laptops", p.namespace))
 		case p.own && sharing.ReservedBy(sharing.Reserved(nil), p.namespace) != "":
 			left = append(left, fmt.Sprintf("the namespace %s is not given away for the name of a laptop", p.namespace))
 		case seen[p.namespace]:

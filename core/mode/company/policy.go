@@ -21,6 +21,10 @@ const anyRole = "*"
 
 // mayGive reports whether a TetherPolicy may give a ClusterRole here. Kubernetes may know better, and then says so.
 func (c *Company) mayGive(role string) bool {
+	return !v1alpha1.SystemRole(role) && c.listed(role)
+}
+
+func (c *Company) listed(role string) bool {
 	return slices.Contains(c.cfg.Roles, anyRole) || slices.Contains(c.cfg.Roles, role)
 }
 
@@ -33,10 +37,10 @@ func (c *Company) judge(ctx context.Context, req ctrl.Request) (ctrl.Result, err
 	}
 	before := policy.DeepCopy()
 	var changed bool
-	if slices.Contains(c.cfg.Roles, anyRole) {
+	if is := c.rolesAllowed(&policy); slices.Contains(c.cfg.Roles, anyRole) && is.Status == metav1.ConditionTrue {
 		changed = meta.RemoveStatusCondition(&policy.Status.Conditions, v1alpha1.ConditionRolesAllowed)
 	} else {
-		changed = meta.SetStatusCondition(&policy.Status.Conditions, c.rolesAllowed(&policy))
+		changed = meta.SetStatusCondition(&policy.Status.Conditions, is)
 	}
 	if !changed {
 		return ctrl.Result{}, nil
@@ -50,7 +54,7 @@ func (c *Company) judge(ctx context.Context, req ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{}, nil
 }
 
-// rolesAllowed is the condition of a policy where there is a list of the roles that may be given.
+// rolesAllowed is the condition of a policy that names a role which may not be given, or where there is a list of those that may.
 func (c *Company) rolesAllowed(policy *v1alpha1.TetherPolicy) metav1.Condition {
 	var not []string
 	for _, n := range policy.Spec.Namespaces {
@@ -65,8 +69,12 @@ func (c *Company) rolesAllowed(policy *v1alpha1.TetherPolicy) metav1.Condition {
 	if len(not) > 0 {
 		slices.Sort(not)
 		is.Status, is.Reason = metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed
-		is.Message = fmt.Sprintf("spec.namespaces[].clusterRole: kithd may not give %s here, so users of laptops have nothing by it; it may give %s (the chart's value tether.clusterRoles)",
-			strings.Join(slices.Compact(not), ", "), cmp.Or(strings.Join(c.cfg.Roles, ", "), "no ClusterRole"))
+		may := cmp.Or(strings.Join(c.cfg.Roles, ", "), "no ClusterRole") + " (the chart's value tether.clusterRoles)"
+		if slices.Contains(c.cfg.Roles, anyRole) {
+			may = "all but cluster-admin and those of Kubernetes' own parts (system:)"
+		}
+		is.Message = fmt.Sprintf("spec.namespaces[].clusterRole: kithd may not give %s here, so users of laptops have nothing by it; it may give %s",
+			strings.Join(slices.Compact(not), ", "), may)
 	}
 	return is
 }

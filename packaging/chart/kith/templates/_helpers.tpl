@@ -47,7 +47,10 @@ readOnlyRootFilesystem: true
 - offloading.kith.dev
 {{- end }}
 {{- define "kith.validating" -}}
+- namespaces.kith.dev
 - offloading.kith.dev
+- peers.kith.dev
+- selectors.kith.dev
 - tenants-addresses.kith.dev
 - tenants-budgets.kith.dev
 - tenants-configmaps.kith.dev

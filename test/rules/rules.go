@@ -1,0 +1,155 @@
+// Package rules is the table of what may be written of Kith: each rule as kith or the local API refuses what breaks it, and as the API
+// server does. A story of the lab tries both, docs/guards.md shows the table. Tests call it, nothing else does.
+package rules
+
+import "strings"
+
+// Rule is one rule. In its texts {alice} is the ID of the cluster that is asked, {mistyped} a peer's with one character changed.
+type Rule struct {
+	Of   string // kind and field
+	Says string
+	// Kith is what kith is called with, or a call of the local API ("PATCH /v1/policies/default {…}"); empty when neither can say such a thing.
+	Kith     string
+	KithSays string
+	// Object is a manifest that the API server refuses, and Refusal a part of why.
+	Object  string
+	Refusal string
+	// By is the admission policy that refuses; empty: the schema of the kind.
+	By string
+}
+
+func object(kind, name, spec string) string {
+	return "{apiVersion: kith.dev/v1alpha1, kind: " + kind + ", metadata: {name: " + name + "}, spec: {" + spec + "}}"
+}
+
+func offloading(namespace, spec string) string {
+	return "{apiVersion: kith.dev/v1alpha1, kind: NamespaceOffloading, metadata: {name: offloading, namespace: " + namespace + "}, spec: {" + spec + "}}"
+}
+
+func sharing(spec string) string {
+	return object("SharingPolicy", "tried", "amounts: {cpu: '1'}, "+spec)
+}
+
+func amounts(of string) string { return object("SharingPolicy", "tried", "amounts: {"+of+"}") }
+
+func tether(spec string) string { return object("TetherPolicy", "tried", spec) }
+
+func peer(spec string) string { return object("Peer", "tried", "id: "+ID+", "+spec) }
+
+func asked(resources string) string {
+	return peer("request: {attempt: 1, resources: {" + resources + "}}")
+}
+
+// ID is that of a cluster that nobody has.
+const ID = "FUD4MS3-253NQMN-XZOT4VO-76EO3H2-XFOEFYQ-MDHQGNP-IANIVU5-CDQEFAP"
+
+const (
+	namespaces = "namespaces.kith.dev"
+	selectors  = "selectors.kith.dev"
+	peers      = "peers.kith.dev"
+)
+
+// All are the rules.
+var All = []Rule{
+	{"NamespaceOffloading", "the namespace is not of Kubernetes or of Kith (kube-, kith-)", "offload kube-system", "a namespace of your own workloads",
+		offloading("kube-system", ""), "namespaces of Kubernetes and of Kith themselves (kube-, kith-) are not offloaded", namespaces},
+	{"Namespace, label kith.dev/offload", "as above", "offload kube-public", "a namespace of your own workloads",
+		"{apiVersion: v1, kind: Namespace, metadata: {name: kube-public, labels: {kith.dev/offload: 'true'}}}", "namespaces of Kubernetes and of Kith themselves (kube-, kith-) are not offloaded", namespaces},
+	{"NamespaceOffloading", "the namespace is none that Kith made for a peer's", "offload lent", "a namespace of your own workloads",
+		offloading("lent", ""), "a namespace that Kith made for a peer's is not offloaded", namespaces},
+	{"NamespaceOffloading", "there is one for a namespace, named offloading", "", "", "{apiVersion: kith.dev/v1alpha1, kind: NamespaceOffloading, metadata: {name: tried, namespace: default}}",
+		"there is one NamespaceOffloading per namespace, named offloading", ""},
+	{"NamespaceOffloading spec.strategy", "one of three", "offload default --strategy everywhere", "both, remote or local", offloading("default", "strategy: Everywhere"), "spec.strategy: Unsupported value", ""},
+	{"NamespaceOffloading spec.mapping", "one of two", `PUT /v1/offloads/default {"mapping":"other"}`, "default or sameName", offloading("default", "mapping: Other"), "spec.mapping: Unsupported value", ""},
+	{"NamespaceOffloading spec.peers", "names that Peers can have", "offload default --peers No_body", "No_body", offloading("default", "peers: [No_body]"), "spec.peers[0]", ""},
+
+	{"SharingPolicy spec.amounts", "there is one", `PATCH /v1/policies/tried {"onlyAmounts":true}`, "spec.amounts", amounts(""), "spec.amounts", ""},
+	{"SharingPolicy spec.amounts", "named as resources are", "share --policy tried --resource a//b=1", "a//b", amounts("a//b: '1'"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu", ""},
+	{"SharingPolicy spec.amounts", "persistent storage is not lent", "share --policy tried --resource storage=1Gi", "persistent storage is not lent", amounts("storage: 1Gi"), "persistent storage is not lent: scratch space is ephemeral-storage", ""},
+	{"SharingPolicy spec.amounts", "a quantity, without an exponent", "share --policy tried --cpu 1e9", "a Kubernetes quantity", amounts("cpu: '1e9'"), "spec.amounts.cpu", ""},
+	{"SharingPolicy spec.amounts", "not negative", "share --policy tried --memory=-4Gi", "memory", amounts("memory: '-4Gi'"), "spec.amounts.memory", ""},
+	{"SharingPolicy spec.amounts", "a share is from 0% to 100%", "share 120%", "from 0% to 100%", amounts("cpu: 120%"), "spec.amounts.cpu", ""},
+	{"SharingPolicy spec.amounts", "32 at most", `PATCH /v1/policies/tried {"amounts":{` + many(`"x%/a":"1"`) + `}}`, "at most 32", amounts(many("x%/a: '1'")), "Too many", ""},
+	{"SharingPolicy spec.podSecurity", "one of three", "share --pod-security lax", "restricted, baseline or privileged", sharing("podSecurity: lax"), "spec.podSecurity: Unsupported value", ""},
+	{"SharingPolicy spec.peers", "the name of a Peer, or an ID", "share --policy tried --cpu 1 --to no_body", "no_body", sharing("peers: [no_body]"), "spec.peers[0]", ""},
+	{"SharingPolicy spec.peerSelector", "keys of labels", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"selector":"a//b=c"}`, "a label selector", sharing("peerSelector: {matchLabels: {a//b: c}}"),
+		"spec.peerSelector: a key must be that of a label: a name, or a domain, a slash and a name", selectors},
+	{"SharingPolicy spec.peerSelector", "values of labels", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"selector":"a=-"}`, "a label selector", sharing("peerSelector: {matchLabels: {a: '-'}}"),
+		"spec.peerSelector: a value must be that of a label: at most 63 letters, digits, -, _ and .", selectors},
+	{"SharingPolicy spec.peerSelector", "operators that there are", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"selector":"a like (b)"}`, "a label selector", sharing("peerSelector: {matchExpressions: [{key: a, operator: Like, values: [b]}]}"),
+		"spec.peerSelector: an operator must be In or NotIn, with values, or Exists or DoesNotExist, without", selectors},
+	{"SharingPolicy spec.contractValidity", "from 1h to 87600h", "", "", sharing("contractValidity: 1m"), "must be a duration from 1h to 87600h (ten years)", ""},
+	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
+	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},
+	{"SharingPolicy spec.images.present", "names of images", "", "", sharing("images: {present: ['a b']}"), "spec.images.present[0]", ""},
+
+	{"Peer metadata.name", "fits into the name of a node", "", "", object("Peer", strings.Repeat("x", 59), "id: "+ID), "the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME", ""},
+	{"Peer spec.id", "an ID", `POST /v1/peers/bob/ask {"id":"nonsense"}`, "a whole cluster ID", object("Peer", "tried", "id: nonsense"), "spec.id", ""},
+	{"Peer spec.id", "not mistyped", `POST /v1/peers/bob/ask {"id":"{mistyped}"}`, "a whole cluster ID", object("Peer", "tried", "id: '{mistyped}'"), "mistyped: its check characters do not fit", ""},
+	{"Peer spec.id", "of another cluster", "peer add 127.0.0.1:6450", "this cluster itself answers there", object("Peer", "tried", "id: '{alice}'"), "spec.id: a Peer must be another cluster: this one has that ID", peers},
+	{"Peer spec.endpoints", "host:port", "peer add not:an:address", "not:an:address", peer("endpoints: ['not:an:address']"), "spec.endpoints[0]", ""},
+	{"Peer spec.endpoints", "a port that there is", "peer add 192.0.2.12:99999", "99999", peer("endpoints: ['192.0.2.12:99999']"), "the port must be 1 to 65535", ""},
+	{"Peer spec.endpoints", "of one machine", "peer add 224.0.0.1:6450", "one machine", peer("endpoints: ['224.0.0.1:6450']"), "must be the address of one machine", ""},
+	{"Peer spec.request.resources", "named as resources are", "peer bob --resource a//b=1", "a//b", asked("a//b: '1'"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu", ""},
+	{"Peer spec.request.resources", "persistent storage is not lent", "peer bob --resource storage=1Gi", "persistent storage is not lent", asked("storage: 1Gi"), "persistent storage is not lent: scratch space is ephemeral-storage", ""},
+	{"Peer spec.request.resources", "quantities, without an exponent", "peer bob --cpu 1e-99999999", "cpu", asked("cpu: '1e-99999999'"), "spec.request.resources: an amount must be a quantity such as 2, 500m or 4Gi", peers},
+	{"Peer spec.request.resources", "1m of cpu or more", "peer bob --cpu 0", "1m or more", asked("cpu: '0'"), "spec.request.resources: of cpu, ask for 1m or more, such as 500m or 2", peers},
+	{"Peer spec.request.resources", "1Mi of memory or more", "peer bob --memory 4", "1Mi or more", asked("memory: 4"),
+		"spec.request.resources: of memory and ephemeral-storage, ask for 1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes", peers},
+	{"Peer spec.request.resources", "a whole number of all else", "peer bob --pods 1500m", "a whole number", asked("pods: 1500m"),
+		"spec.request.resources: of all but cpu, memory and ephemeral-storage, ask for a whole number, 1 or more", peers},
+	{"Peer spec.request.resources", "32 at most", `POST /v1/peers/bob/ask {"resources":{` + many(`"x%/a":"1"`) + `}}`, "at most 32", asked(many("x%/a: '1'")), "Too many", ""},
+	{"Peer spec.request.confirm.code", "six digits", "peer bob --code 12", "six digits", peer("request: {confirm: {attempt: 1, code: '12'}}"), "spec.request.confirm.code", ""},
+	{"Peer spec.request.confirm.id", "not mistyped", `POST /v1/peers/bob/ask {"id":"{mistyped}"}`, "a whole cluster ID", peer("request: {confirm: {attempt: 1, id: '{mistyped}'}}"), "mistyped: its check characters do not fit", ""},
+	{"Peer spec.request.confirm", "says something", "", "", peer("request: {confirm: {attempt: 1}}"), "must say something: a code, an id, terms, reject or withdraw", ""},
+
+	{"TetherPolicy spec.peers", "names of Peers, or IDs", "", "", tether("peers: [no_body]"), "spec.peers[0]", ""},
+	{"TetherPolicy spec.peerSelector", "a label selector", "", "", tether("peerSelector: {matchExpressions: [{key: a, operator: In}]}"), "spec.peerSelector: an operator must be In or NotIn, with values, or Exists or DoesNotExist, without", selectors},
+	{"TetherPolicy spec.namespaces[].name", "not of Kubernetes or of Kith (kube-, kith-)", "", "", tether("namespaces: [{name: kube-system}]"), "namespaces of Kubernetes (kube-) and of Kith (kith-) are not for laptops", ""},
+	{"TetherPolicy spec.namespaces[].clusterRole", "neither all power nor that of Kubernetes' own parts", "", "", tether("namespaces: [{name: team, clusterRole: cluster-admin}]"),
+		"cluster-admin and the roles of Kubernetes' own parts (system:) are not for laptops: admin is the most", ""},
+	{"TetherPolicy spec.node.labels", "keys of labels", "", "", tether("node: {labels: {a//b: c}}"), "a key must be that of a label: a name, or a domain, a slash and a name", ""},
+	{"TetherPolicy spec.node.labels", "not of Kubernetes or Kith", "", "", tether("node: {labels: {kubernetes.io/arch: c}}"), "keys of kubernetes.io, k8s.io and kith.dev are not for policies, nor is type", ""},
+	{"TetherPolicy spec.node.taints", "not of Kubernetes or Kith", "", "", tether("node: {taints: [{key: kith.dev/peer, effect: NoSchedule}]}"), "keys of kubernetes.io, k8s.io and kith.dev are not for policies", ""},
+	{"TetherPolicy spec.node.taints", "effects that there are", "", "", tether("node: {taints: [{key: a, effect: Never}]}"), "the effect of a taint is NoSchedule, PreferNoSchedule or NoExecute", ""},
+}
+
+// Good are objects that the API server takes: the rules leave room for what kithd and people write.
+var Good = []string{
+	peer("endpoints: ['[fe80::1%eth0]:6450', '192.0.2.12:65535', 'bob.example.org:6450', '[2001:db8::1]:6450'], request: {attempt: 1, resources: {cpu: 500m, memory: 1536Mi, pods: 20, nvidia.com/gpu: 1, ephemeral-storage: 1E}}"),
+	peer("request: {attempt: 1, confirm: {attempt: 1, id: " + ID + "}}"),
+	sharing("peers: [bob, " + ID + "], peerSelector: {matchLabels: {trust: family}, matchExpressions: [{key: a, operator: NotIn, values: [b]}, {key: c, operator: Exists}]}"),
+	amounts("cpu: 50%, memory: 4Gi, nvidia.com/gpu: '1', pods: '0'"),
+	offloading("default", "peers: [bob]"),
+	tether("peerSelector: {}, namespaces: [{name: 'sandbox-{laptop}', clusterRole: admin}, {name: team}]"),
+	"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kith.dev/offload: 'true'}}}",
+}
+
+// many are 33 entries of a map, of which each has another number for %.
+func many(entry string) string {
+	var all []string
+	for i := range 33 {
+		all = append(all, strings.Replace(entry, "%", strings.Repeat("y", i), 1))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Table is All as docs/guards.md has it.
+func Table() string {
+	var b strings.Builder
+	b.WriteString("| of | rule | kith, or the local API | by |\n|---|---|---|---|\n")
+	for _, r := range All {
+		kith := "cannot say otherwise"
+		if method, _, call := strings.Cut(r.Kith, " /"); call {
+			kith = "`" + method + " " + strings.Fields(r.Kith)[1] + "`"
+		} else if r.Kith != "" {
+			kith = "`kith " + r.Kith + "`"
+		}
+		by := "schema"
+		if r.By != "" {
+			by = "`" + r.By + "`"
+		}
+		b.WriteString("| " + r.Of + " | " + r.Says + " | " + kith + " | " + by + " |\n")
+	}
+	return b.String()
+}
