@@ -20,7 +20,7 @@ func TestWhetherTheConfigurationIsUnderstood(t *testing.T) {
 		exit             int
 	}{
 		{"good", "name: alice\n", "", 0},
-		{"key", "nmae: alice\n", "there is no key nmae: did you mean name? (kith.yaml(5) has them all)", 78},
+		{"key", "nme: alice\n", "there is no key nme: did you mean name? (kith.yaml(5) has them all)", 78},
 		{"value", "share: 500%\n", "share", 78},
 		{"form", "name: [\n", "", 78},
 	} {

@@ -89,14 +89,14 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		m.runApp()
 	})
 	step("a configuration that it does not understand is named to whoever asks", func(t *testing.T) {
-		const config, key = "/etc/kith/config.yaml", "nmae: laptop"
+		const config, key = "/etc/kith/config.yaml", "nme: laptop"
 		m.must("cp", "-p", config, "/root/config.yaml")
 		m.must("sh", "-c", "echo '"+key+"' >> "+config)
 		if out, err := m.try("systemctl", "restart", "kithd"); err == nil {
 			t.Errorf("it started with %q: %s", key, out)
 		}
 		out, err := m.try("runuser", "-l", "alice", "-c", "kith status")
-		if err == nil || !strings.Contains(out, "kithd is not running: it does not start with "+config+": there is no key nmae: did you mean name?") {
+		if err == nil || !strings.Contains(out, "kithd is not running: it does not start with "+config+": there is no key nme: did you mean name?") {
 			t.Errorf("%v: %s", err, out)
 		}
 		m.must("cp", "-p", "/root/config.yaml", config)
