@@ -114,6 +114,7 @@ type kith struct {
 	home               string
 	kithd              string // the program; "": the test's own
 	agent              string // the lease, in the container of a node's agent
+	pager              string
 }
 
 func (k kith) run(args ...string) (out, errs string, code int) {
@@ -137,6 +138,8 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 				return k.agent
 			case name == "HOME":
 				return k.home
+			case name == "PAGER":
+				return k.pager
 			case name == "NO_COLOR" && k.noColour:
 				return "1"
 			}

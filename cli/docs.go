@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"os/exec"
@@ -69,8 +68,12 @@ func pages() (list []page) {
 // read shows a text, on a terminal in the pager of the user.
 func (p *program) read(c *cobra.Command, text string) error {
 	if p.OutTerminal {
-		if pager, err := exec.LookPath(cmp.Or(p.Getenv("PAGER"), "less")); err == nil {
-			cmd := exec.CommandContext(c.Context(), pager)
+		pager := strings.Fields(p.Getenv("PAGER")) // "less -R"
+		if len(pager) == 0 {
+			pager = []string{"less"}
+		}
+		if path, err := exec.LookPath(pager[0]); err == nil {
+			cmd := exec.CommandContext(c.Context(), path, pager[1:]...)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), p.Out, p.Err
 			return cmd.Run()
 		}

@@ -25,3 +25,20 @@ func TestDocsAreShownAndSearched(t *testing.T) {
 		}
 	}
 }
+
+func TestDocsAreShownInThePager(t *testing.T) {
+	k := serve(t, world())
+	for _, c := range []struct {
+		pager, begins string
+		terminal      bool
+	}{
+		{"sed s/^/>/", ">#", true},
+		{"sed s/^/>/", "# ", false},
+		{"/none -R", "# ", true},
+	} {
+		k.pager, k.terminal = c.pager, c.terminal
+		if out, errs, code := k.run("docs", "pods"); code != 0 || errs != "" || !strings.HasPrefix(out, c.begins) {
+			t.Errorf("%+v: exit %d, %.40q %s", c, code, out, errs)
+		}
+	}
+}

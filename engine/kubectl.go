@@ -41,13 +41,13 @@ func kubectl(args []string) {
 const askTime = 10 * time.Second
 
 // clusterless are kubectl's commands that need no cluster.
-var clusterless = []string{"completion", "config", "help", "kustomize", "options", "plugin", "version"}
+var clusterless = []string{"completion", "config", "help", "kustomize", "options", "plugin"}
 
 // findCluster has kubectl find this laptop's cluster where nobody names another: by the engine's own kubeconfig, if the caller may read it;
 // else by one of the caller's that kithd gives to members of the group kith. That one is kept nowhere. The caller's own kubeconfig comes
 // last, as it may lead to any cluster.
 func findCluster(args []string) error {
-	if _, set := os.LookupEnv("KUBECONFIG"); set || slices.ContainsFunc(args, names) {
+	if _, set := os.LookupEnv("KUBECONFIG"); set || elsewhere(args) {
 		return nil
 	}
 	c := config.Default()
@@ -66,6 +66,9 @@ func findCluster(args []string) error {
 	defer kithd.Close()
 	text, err := kithd.Kubeconfig(ctx)
 	if err != nil {
+		if args[first] == "version" { // kubectl's own it tells in any case
+			return nil
+		}
 		if home, _ := os.UserHomeDir(); home != "" {
 			if _, missing := os.Stat(home + "/.kube/config"); missing == nil {
 				return nil
@@ -76,14 +79,19 @@ func findCluster(args []string) error {
 	return inMemory(text)
 }
 
-// names reports whether an argument of kubectl says where the cluster is.
-func names(arg string) bool {
-	for _, flag := range []string{"--kubeconfig", "--server"} {
-		if arg == flag || strings.HasPrefix(arg, flag+"=") {
+// elsewhere reports whether arguments of kubectl say where the cluster is: a file, an address, or what is in the caller's own kubeconfig.
+// --user is not among them: with some commands it is whom a role is given.
+func elsewhere(args []string) bool {
+	for _, arg := range args {
+		if arg == "--" { // the rest is for what it starts in a pod
+			return false
+		}
+		flag, _, _ := strings.Cut(arg, "=")
+		if slices.Contains([]string{"--kubeconfig", "--server", "-s", "--context", "--cluster"}, flag) {
 			return true
 		}
 	}
-	return arg == "-s"
+	return false
 }
 
 // inMemory has kubectl read a kubeconfig that is in no file: it holds a key.

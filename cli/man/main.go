@@ -123,9 +123,10 @@ under the name kubectl, by a link for example, it is nothing else:
     ln -s "$(command -v kith-k8s)" ~/.local/bin/kubectl
 
 # WHICH CLUSTER
-kubectl goes where **KUBECONFIG**, **--kubeconfig** or **--server** say. Without these it finds this laptop's cluster by itself: root by the
-engine's own kubeconfig, a member of the group kith by one that kithd gives it for this call, which is kept nowhere. Where kithd cannot
-be asked, kubectl's usual ~/.kube/config comes last; without that, kubectl says why kithd cannot be asked, and exits as kith(1) does.
+kubectl goes where **KUBECONFIG**, **--kubeconfig**, **--server** or **--context** say, the last in your own ~/.kube/config. Without these
+it finds this laptop's cluster by itself: root by the engine's own kubeconfig, a member of the group kith by one that kithd gives it for
+this call, which is kept nowhere. Where kithd cannot be asked, kubectl's usual ~/.kube/config comes last; without that, kubectl says why
+kithd cannot be asked, and exits as kith(1) does.
 
 # SEE ALSO
 kith(1), kith-kubeconfig(1), kithd(8)

@@ -174,8 +174,11 @@ func Describe(r *http.Request) (info Info, watch bool) {
 	if rest[0] == "watch" && len(rest) > 1 { // the paths of watches before there was a parameter; API servers still serve them
 		watch, rest = true, rest[1:]
 	}
-	if rest[0] == "namespaces" && len(rest) > 2 && (len(rest) > 3 || rest[2] != "status" && rest[2] != "finalize") {
-		rest = rest[2:]
+	if rest[0] == "namespaces" && len(rest) > 1 {
+		info.Namespace = rest[1]
+		if len(rest) > 3 || len(rest) == 3 && rest[2] != "status" && rest[2] != "finalize" {
+			rest = rest[2:]
+		}
 	}
 	info.Resource = rest[0]
 	if len(rest) > 1 {

@@ -58,6 +58,9 @@ func Refusal(code int, message string) metav1.Status {
 	return status
 }
 
+// Warn adds a warning (RFC 7234, section 5.5), which kubectl shows.
+func Warn(to http.Header, text string) { to.Add("Warning", fmt.Sprintf("299 - %q", text)) }
+
 // Message is that of the Status in an answer, which may be cut off behind it; empty when there is none.
 func Message(answer *http.Response, body []byte) string {
 	var status metav1.Status

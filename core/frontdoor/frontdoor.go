@@ -175,13 +175,10 @@ func unavailable(w http.ResponseWriter, r *http.Request, why string, again bool)
 // did so today: it shows a sentence of its own. So the one that is meant is told as a warning, too.
 func say(w http.ResponseWriter, r *http.Request, status metav1.Status) {
 	if info, _ := apiproxy.Describe(r); info.Resource == "" {
-		warn(w.Header(), status.Message)
+		apiproxy.Warn(w.Header(), status.Message)
 	}
 	apiproxy.Say(w, status)
 }
-
-// warn adds a warning (RFC 7234, section 5.5), which kubectl shows.
-func warn(to http.Header, text string) { to.Add("Warning", fmt.Sprintf("299 - %q", text)) }
 
 // Reasons of refusals (audit.Refusal).
 const (
@@ -308,7 +305,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 				answer.Body = &ending{answer.Body, ctx, sync.OnceFunc(func() { s.lineage.end(g, g.placeOf(reader, r)) })}
 			}
 			if left := s.leaf.NotAfter.Sub(d.authority.now()); left < tellUser {
-				warn(answer.Header, fmt.Sprintf("the certificate of your kubeconfig ends on %s: `kith kubeconfig` prints another", s.leaf.NotAfter.UTC().Format(time.DateOnly)))
+				apiproxy.Warn(answer.Header, fmt.Sprintf("the certificate of your kubeconfig ends on %s: `kith kubeconfig` prints another", s.leaf.NotAfter.UTC().Format(time.DateOnly)))
 			}
 			return nil
 		},

@@ -280,7 +280,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 			t.Errorf("applied twice: %s", again)
 		}
 		t.Log(mustFront(t, alice, "-n", "team", "get", "pods", "-o", "wide"))
-		if out, err := front(t, alice, "-n", "mine", "get", "pods"); err == nil || !strings.Contains(out, "forbidden") {
+		if out, err := front(t, alice, "-n", "mine", "get", "pods"); err == nil || !strings.Contains(out, "forbidden") || !strings.Contains(out, "its users work in team (") {
 			t.Errorf("what is local: %v\n%s", err, out)
 		}
 		for _, how := range []string{"hers", "spread"} {

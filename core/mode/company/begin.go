@@ -91,6 +91,20 @@ func (c *Company) places(ctx context.Context, peer *v1alpha1.Peer) (all []place,
 	return all, left, nil
 }
 
+// placesOf are those of the laptop with this ID. It answers from memory.
+func (c *Company) placesOf(ctx context.Context, id string) ([]place, error) {
+	of, err := identity.ParseID(id)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := record.PeerByID(ctx, c.cfg.Client, of)
+	if err != nil || peer == nil {
+		return nil, err
+	}
+	all, _, err := c.places(ctx, peer)
+	return all, err
+}
+
 // isFor reports whether a namespace was made for this laptop, or given to it by a label.
 func isFor(ns *corev1.Namespace, peer *v1alpha1.Peer) bool {
 	return user(peer.Spec.ID) == UserPrefix+ns.Labels[v1alpha1.LabelLaptop]

@@ -69,7 +69,7 @@ type tries struct {
 func New(cfg Config) (*Company, error) {
 	c := &Company{cfg: cfg, granted: map[string]rights{}, asked: map[string]tries{}}
 	var err error
-	c.door, err = newDoor(cfg, c.admitted)
+	c.door, err = newDoor(cfg, c.admitted, c.placesOf)
 	return c, err
 }
 

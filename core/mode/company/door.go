@@ -163,6 +163,7 @@ var unusual = []string{RefusedPath}
 type door struct {
 	limits   apiproxy.Limits
 	admitted func(ctx context.Context, id string) bool
+	places   func(ctx context.Context, id string) ([]place, error)
 	target   *url.URL
 	proxy    apiproxy.Proxy
 	audits   *audit.Log
@@ -172,12 +173,12 @@ type door struct {
 	limiters map[string]*apiproxy.Limiter // by ID of a laptop that is tethered
 }
 
-func newDoor(cfg Config, admitted func(context.Context, string) bool) (*door, error) {
+func newDoor(cfg Config, admitted func(context.Context, string) bool, places func(context.Context, string) ([]place, error)) (*door, error) {
 	target, _, err := rest.DefaultServerUrlFor(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("address of the API server: %w", err)
 	}
-	d := &door{limits: limits(), admitted: admitted, target: target, audits: cfg.Audit, log: cfg.Log, limiters: map[string]*apiproxy.Limiter{}}
+	d := &door{limits: limits(), admitted: admitted, places: places, target: target, audits: cfg.Audit, log: cfg.Log, limiters: map[string]*apiproxy.Limiter{}}
 	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(cfg.REST); err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
@@ -352,7 +353,7 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 			}
 		},
 		As:       as,
-		Answered: func(answer *http.Response) error { return d.answered(answer, asked, id) },
+		Answered: func(answer *http.Response) error { return d.answered(answer, asked, id, info.Namespace) },
 		Failed:   func(err error) { d.failed(ctx, w, asked, id, err) },
 	})
 	return nil
@@ -362,11 +363,18 @@ func (d *door) noBody() *no {
 	return &no{http.StatusRequestEntityTooLarge, RefusedBody, fmt.Sprintf("request body: larger than %d bytes, or not come whole and in time", d.limits.Body)}
 }
 
-// answered notes what the API server refused.
-func (d *door) answered(answer *http.Response, r *http.Request, id string) error {
+// answered notes what the API server refused, and tells who may not do it in a namespace where he may do something.
+func (d *door) answered(answer *http.Response, r *http.Request, id, namespace string) error {
 	reason := RefusedForbidden
 	switch answer.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusUnauthorized:
+	case http.StatusForbidden:
+		all, err := d.places(r.Context(), id)
+		if err != nil { // the answer is right without it
+			d.log.Warn("company: a user is not told where he may work", "id", id, "err", err)
+		} else if where := elsewhere(all, namespace); where != "" {
+			apiproxy.Warn(answer.Header, where)
+		}
 	case http.StatusTooManyRequests:
 		reason = RefusedLimits
 	case http.StatusRequestEntityTooLarge:
@@ -380,6 +388,28 @@ func (d *door) answered(answer *http.Response, r *http.Request, id string) error
 	}
 	d.refused(r, id, reason, why)
 	return nil
+}
+
+// maxWarned is how many places a warning names.
+const maxWarned = 8
+
+// elsewhere says where the users of a laptop work, to one who was refused in a namespace, "" for the whole cluster; "" when it is one of
+// those: what was refused there is not a matter of where.
+func elsewhere(all []place, namespace string) string {
+	var names []string
+	for _, p := range all {
+		if p.namespace == namespace {
+			return ""
+		}
+		names = append(names, p.namespace+" ("+p.role+")")
+	}
+	switch {
+	case len(names) == 0:
+		return "no TetherPolicy of this cluster gives the users of this laptop a namespace"
+	case len(names) > maxWarned:
+		names = append(names[:maxWarned], fmt.Sprintf("and %d more", len(names)-maxWarned))
+	}
+	return "this laptop is tethered: its users work in " + strings.Join(names, ", ") + "; name one with --namespace"
 }
 
 // failed answers when the API server did not. What exactly went wrong is for this side's log only.

@@ -511,6 +511,41 @@ func TestRefusalsOfTheAPIServerAreNotedAndPassedOn(t *testing.T) {
 	}
 }
 
+func TestWhoIsForbiddenIsToldWhereHeMayWork(t *testing.T) {
+	forbidden := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","code":403,"message":"no"}`)
+	}
+	many := func(s *v1alpha1.TetherPolicySpec) {
+		for i := range 10 {
+			in(fmt.Sprintf("n%d", i), "edit")(s)
+		}
+	}
+	const two = `299 - "this laptop is tethered: its users work in team (edit), box-alice (admin); name one with --namespace"`
+	for name, c := range map[string]struct {
+		path   string
+		policy []client.Object
+		says   string
+	}{
+		"another namespace":      {"/company/api/v1/namespaces/default/pods", []client.Object{policy("p", in("team", "edit"), in("box-{laptop}", "admin"))}, two},
+		"a kind of a group":      {"/company/apis/apps/v1/namespaces/default/deployments/web", []client.Object{policy("p", in("team", "edit"), in("box-{laptop}", "admin"))}, two},
+		"the whole cluster":      {"/company/api/v1/nodes", []client.Object{policy("p", in("team", "edit"), in("box-{laptop}", "admin"))}, two},
+		"a quota of its own":     {pods, []client.Object{policy("p", in("team", "edit"))}, ""},
+		"a namespace of its own": {"/company/api/v1/namespaces/team", []client.Object{policy("p", in("team", "edit"))}, ""},
+		"more than can be read":  {"/company/api/v1/nodes", []client.Object{policy("p", many)}, "n7 (edit), and 2 more;"},
+		"a policy that is gone":  {pods, nil, "no TetherPolicy of this cluster gives"},
+		"a policy of no place":   {pods, []client.Object{policy("p")}, "no TetherPolicy of this cluster gives"},
+		"a quote in a role":      {pods, []client.Object{policy("p", in("box", "a\"b"))}, `box (a\"b)`},
+	} {
+		l := newLane(t, forbidden, c.policy...)
+		answer := l.do("GET", c.path, nil, nil)
+		if said := answer.Header.Get("Warning"); (said == "") != (c.says == "") || !strings.Contains(said, c.says) || l.status(answer).Message != "no" {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+}
+
 func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	l.door.limits.Timeout = 50 * time.Millisecond
