@@ -56,8 +56,7 @@ func findCluster(args []string) error {
 		f.Close()
 		return os.Setenv("KUBECONFIG", c.WriteKubeconfig)
 	}
-	first := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-	if first < 0 || slices.Contains(clusterless, args[first]) {
+	if len(args) == 0 || slices.Contains(clusterless, args[0]) { // behind a flag such a word may be the flag's value
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
@@ -66,7 +65,7 @@ func findCluster(args []string) error {
 	defer kithd.Close()
 	text, err := kithd.Kubeconfig(ctx)
 	if err != nil {
-		if args[first] == "version" { // kubectl's own it tells in any case
+		if args[0] == "version" { // kubectl's own it tells in any case
 			return nil
 		}
 		if home, _ := os.UserHomeDir(); home != "" {

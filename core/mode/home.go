@@ -24,14 +24,14 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if !contact.Reachable {
 		silent = contact.Why
 	} else if !m.told {
-		patience := awayPatience
+		patience := oneCall // it may be slow; one that is gone is noticed meanwhile
 		if j.Force {
 			patience = goodbye
 		}
-		if err := m.farewell(ctx, j, patience); err != nil {
-			silent = err.Error()
+		m.told = m.farewell(ctx, j, patience)
+		if contact = m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
+			silent = contact.Why
 		}
-		m.told = silent == ""
 	}
 	if j.Force {
 		return nil
@@ -63,22 +63,19 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	return &waiting{why: why, after: min(rest, time.Second)}
 }
 
-// farewell tells the company that it is to give this laptop back; the error is why it did not hear that.
-func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) error {
+// farewell reports whether the company heard that it is to give this laptop back.
+func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
 	to, err := m.reach(m.peer(ctx, j))
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		err = to.EndTether(ctx)
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
 	}
-	m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
-	if no, is := errors.AsType[*peering.Problem](err); is && final(no) {
-		return nil // it said that it has nothing to give back
-	}
-	return err
+	no, is := errors.AsType[*peering.Problem](err)
+	return err == nil || is && final(no) // which has nothing to give back
 }
 
 // end ends what is left of the contract, and notes which guests that cuts.
