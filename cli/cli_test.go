@@ -58,6 +58,7 @@ func world() *apitest.Backend {
 			},
 			{
 				Name: "carol", ID: carolID, ShortID: "carolaa", Source: api.SourceDNS, Addresses: []string{"carol.example.org:6450"},
+				Gives:    &api.Gives{State: api.GivesSome, Resources: api.Resources{"cpu": "2", "memory": "4Gi"}},
 				LastSeen: now.Add(-10 * time.Minute), Outgoing: api.StateNone, Incoming: api.StateRequested, Code: "402817", Why: "waits for your answer",
 			},
 			{

@@ -22,7 +22,8 @@ func (p *program) peersCommand() *cobra.Command {
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
 expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
 is down. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
-they are gone there too. TETHER says which of the two runs the other: "runs this laptop" of a company to which this laptop is tethered,
+they are gone there too. Below the list stands what a peer without a contract would
+give, should you ask. TETHER says which of the two runs the other: "runs this laptop" of a company to which this laptop is tethered,
 "run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use;
 PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the peer, and the peer's here, have their addresses.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
@@ -31,10 +32,25 @@ PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the 
 			return list(p, c, args, listing[api.Peer]{
 				get: (*client.Client).Peers, match: isPeer, noun: "peer", others: "kith peers",
 				columns: p.peerColumns(), none: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
-				notes: func(x api.Peer) []note { return []note{{x.Name, x.Why}, {x.Name, x.Less}, {x.Name, tetherWhy(x)}} },
+				notes: func(x api.Peer) []note {
+					return []note{{x.Name, x.Why}, {x.Name, x.Less}, {x.Name, gives(x)}, {x.Name, tetherWhy(x)}}
+				},
 			})
 		},
 	})
+}
+
+// gives says what a peer without a contract would give; "" where it does not say.
+func gives(x api.Peer) string {
+	switch {
+	case x.Gives == nil:
+		return ""
+	case x.Gives.State == api.GivesSome:
+		return "would give " + x.Gives.Resources.String()
+	case x.Gives.State == api.GivesPaused:
+		return "gives nothing now: " + x.Gives.Why
+	}
+	return "gives nothing: " + x.Gives.Why
 }
 
 // reachable says since when a peer under contract cannot be reached.

@@ -37,6 +37,10 @@ func (h handler) Compared(ctx context.Context, caller peering.Caller) bool {
 	return compared
 }
 
+func (h handler) WouldGive(ctx context.Context, caller peering.Caller) (peering.Supply, error) {
+	return by(h, func(p *provider.Provider) (peering.Supply, error) { return p.WouldGive(ctx, caller) })
+}
+
 func (h handler) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (id string, expires time.Time, err error) {
 	id, err = by(h, func(p *provider.Provider) (id string, err error) {
 		id, expires, err = p.Ask(ctx, caller, q, code, compare)

@@ -50,6 +50,7 @@ type Peer struct {
 	Code      string       `json:"code,omitempty"`     // six digits, while a request is pending in either direction
 	Node      string       `json:"node,omitempty"`     // the node that stands for the peer here
 	Offered   Resources    `json:"offered"`            // what the peer offers this cluster (its contract, else its advertisement)
+	Gives     *Gives       `json:"gives,omitempty"`    // what it would give this cluster now; nil with a contract, and where it does not say
 	Used      Resources    `json:"used"`               // what this cluster's pods there request
 	Asked     Resources    `json:"asked,omitempty"`    // all amounts of a change of the contract that waits for an answer
 	Less      string       `json:"less,omitempty"`     // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
@@ -63,6 +64,23 @@ type Peer struct {
 	Confirm *Confirmation `json:"confirm,omitempty"`
 	// Unchanged: what was asked for is granted already, so that nobody was asked. Only in the answer to PeerAsk.
 	Unchanged bool `json:"unchanged,omitempty"`
+}
+
+// GivesState says whether a peer would give something.
+type GivesState string
+
+// The states of Gives.
+const (
+	GivesSome    GivesState = "some"
+	GivesPaused  GivesState = "paused"  // it shares with this cluster, but not now
+	GivesNothing GivesState = "nothing" // it does not, or all is given away
+)
+
+// Gives is what a yes of a peer would give this cluster at this moment, as the peer says.
+type Gives struct {
+	State     GivesState `json:"state"`
+	Resources Resources  `json:"resources,omitempty"` // with GivesSome
+	Why       string     `json:"why,omitempty"`       // else
 }
 
 // Confirmation is what the owner of the asking cluster has to agree to once the peer accepted, before anything is signed.

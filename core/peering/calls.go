@@ -284,6 +284,14 @@ func readProblem(resp *http.Response) error {
 	return p
 }
 
+const supplyPath = "/kith/v2/supply"
+
+// WouldGive asks what a question would come to. A Kith of before there was this answer says CodeNotFound.
+func (c *Client) WouldGive(ctx context.Context) (out Supply, err error) {
+	err = c.Call(ctx, http.MethodGet, supplyPath, nil, &out)
+	return out, err
+}
+
 // tetherPath is about the tether between the caller, a laptop, and the cluster that is called.
 const tetherPath = "/kith/v2/tether"
 

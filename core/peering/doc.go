@@ -16,6 +16,7 @@
 //
 //	GET    /kith/v1/hello                  → Hello                   in every version
 //	GET    /kith/v2/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}, {"beat": Beat}
+//	GET    /kith/v2/supply                 → Supply                  what the caller would get, should it ask
 //	POST   /kith/v2/requests               Opening → Opened          the responder's commitment
 //	POST   /kith/v2/requests/{id}/question Asking → Revealed         {id} from Opened; Revealed has the request's own ID
 //	GET    /kith/v2/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s

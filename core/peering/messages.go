@@ -93,6 +93,23 @@ type Tether struct {
 	Grant  *TetherGrant `json:"grant,omitempty"`
 }
 
+// SupplyState says whether there is something to ask for.
+type SupplyState string
+
+// The states of a Supply.
+const (
+	SupplySome    SupplyState = "some"
+	SupplyPaused  SupplyState = "paused"  // its owner shares with the caller, but not now
+	SupplyNothing SupplyState = "nothing" // no policy is for the caller, or all is given away
+)
+
+// Supply is what a yes to the caller would give at this moment, should it ask for all there is.
+type Supply struct {
+	State     SupplyState       `json:"state"`
+	Resources map[string]string `json:"resources,omitempty"` // quantities; with SupplySome
+	Why       string            `json:"why,omitempty"`       // for the user, else
+}
+
 // Offer answers a question: the terms a contract would have.
 type Offer struct {
 	contract.Terms

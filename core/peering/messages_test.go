@@ -66,6 +66,7 @@ func messages() map[string]message {
 		"question": &q,
 		"offer":    someOffer(),
 		"outcome":  &Outcome{State: OutcomeAccepted, Offer: someOffer()},
+		"supply":   &Supply{State: SupplyPaused, Resources: map[string]string{"cpu": "2"}, Why: "sharing is paused"},
 		"declined": &Outcome{State: OutcomeDeclined, Reason: "not today"},
 		"link":     &link,
 		"notice":   &Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "time is over"},
@@ -230,6 +231,9 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("contract ID", &Notice{Type: NoticeContractEnded, Contract: "../.."})
 	refuse("request ID", &Opened{ID: "a/b", Commitment: make([]byte, 32)})
 	refuse("why", &Notice{Type: NoticeBye, Why: "\n"})
+	refuse("state", &Supply{State: "plenty"})
+	refuse("why", &Supply{State: SupplyNothing, Why: strings.Repeat("x", maxReason+1)})
+	refuse("cpu", &Supply{State: SupplySome, Resources: map[string]string{"cpu": "1e-99999999"}})
 	refuse("commitment", &Opened{ID: "a", Commitment: make([]byte, 31)})
 	refuse("request ID", &Opened{ID: "../hello", Commitment: make([]byte, 32)})
 	refuse("nonce", &Asking{Nonce: make([]byte, 31), Question: someQuestion()})

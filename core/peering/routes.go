@@ -18,6 +18,10 @@ import (
 // routes is the table of the package comment.
 func (s *Server) routes() {
 	s.call("GET "+helloPath, callTimeout, s.hello)
+	s.call("GET "+supplyPath, callTimeout, func(_ http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+		supply, err := s.config.Handler.WouldGive(r.Context(), caller)
+		return &supply, err
+	})
 	s.call("POST /kith/v2/requests", callTimeout, s.open)
 	s.call("POST /kith/v2/requests/{id}/question", callTimeout, s.question)
 	s.call("GET /kith/v2/requests/{id}", s.limits.PollTime, s.outcome)

@@ -364,6 +364,8 @@ type Handler interface {
 	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
 	// limits on strangers. It is asked twice per question: answer from memory.
 	Compared(ctx context.Context, caller Caller) bool
+	// WouldGive says what the caller would get now. Strangers may ask, too.
+	WouldGive(ctx context.Context, caller Caller) (Supply, error)
 	// Ask puts the question before the owner, or a policy. code is what the asker's screen shows too, if its owner is shown
 	// one (compare); it is for the owner here, unless the caller's key was compared before and compare is false. Asked again
 	// by the same caller it replaces the pending question. requestID is made of letters, digits, dashes and dots, at most 128.

@@ -149,6 +149,22 @@ func CheckEndpoint(endpoint string) error {
 
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 
+// Validate checks a Supply.
+func (s *Supply) Validate() error {
+	switch s.State {
+	case SupplySome, SupplyPaused, SupplyNothing:
+	default:
+		return fmt.Errorf("state: %.32q is none of some, paused, nothing", s.State)
+	}
+	if err := contract.CheckResources(s.Resources); err != nil {
+		return err
+	}
+	if len(s.Why) > maxReason {
+		return fmt.Errorf("why: has %d bytes, at most %d are allowed", len(s.Why), maxReason)
+	}
+	return checkLine("why", s.Why)
+}
+
 // Validate checks an Offer. That it has lapsed is no error.
 func (o *Offer) Validate() error {
 	if err := o.Terms.Validate(); err != nil {

@@ -139,6 +139,15 @@ func (d *memory) Ask(_ context.Context, c Caller, q Question, code string, compa
 	return id, time.Now().Add(time.Minute), nil
 }
 
+func (d *memory) WouldGive(_ context.Context, c Caller) (Supply, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return Supply{}, d.broken
+	}
+	return Supply{State: SupplySome, Resources: map[string]string{"cpu": "2"}}, nil
+}
+
 func (d *memory) Withdraw(_ context.Context, c Caller, id string, mismatch bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,6 +18,13 @@ import (
 func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1.Peer) []string {
 	var notes []string
 	shared := Amounts(policy, there.Nodes)
+	for _, name := range essential { // without any of them nothing is offered at all
+		amount, all := shared[name], there.Nodes[name]
+		if !policy.Spec.Paused && all.Sign() > 0 && amount.Sign() <= 0 {
+			notes = append(notes, fmt.Sprintf("it gives nothing to anybody, since of %s nothing is shared: `kith share 50%%` offers half of all", name))
+			break
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(policy.Spec.Amounts)) {
 		all, known := there.Nodes[corev1.ResourceName(name)]
 		_, quantity, err := parse(policy.Spec.Amounts[name])

@@ -37,10 +37,26 @@ func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
 	}
 	want = []string{"cpu: your own pods request 500m of the 2 here, so of the 2 shared at most 1500m will be promised anew; what was signed stays"}
 	all := policy("p", func(s *v1alpha1.SharingPolicySpec) {
-		s.Amounts = map[string]v1alpha1.Amount{"cpu": "100%", "memory": "1Gi"}
+		s.Amounts = map[string]v1alpha1.Amount{"cpu": "100%", "memory": "1Gi", "pods": "1"}
 	})
 	if got := Notes(&all, supply.Supply{Nodes: node, Own: list("cpu", "500m", "memory", "3Gi")}, nil); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	for _, part := range []string{"0%", ""} { // on, and of nothing
+		nothing := policy("p", func(s *v1alpha1.SharingPolicySpec) {
+			s.Amounts = map[string]v1alpha1.Amount{"cpu": "1", "memory": "1Gi", "pods": v1alpha1.Amount(part)}
+			if part == "" {
+				delete(s.Amounts, "pods")
+			}
+		})
+		want := []string{"it gives nothing to anybody, since of pods nothing is shared: `kith share 50%` offers half of all"}
+		if got := Notes(&nothing, supply.Supply{Nodes: node}, nil); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		nothing.Spec.Paused = true
+		if got := Notes(&nothing, supply.Supply{Nodes: node}, nil); len(got) > 0 {
+			t.Errorf("paused: %q", got)
+		}
 	}
 }
 

@@ -64,6 +64,7 @@ type Backend struct {
 	Metrics   func(io.Writer) error // writes those of the daemon; nil: there are none
 
 	fixing sync.Mutex // one mends at a time
+	giving giving
 }
 
 var _ localapi.Backend = (*Backend)(nil)

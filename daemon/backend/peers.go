@@ -38,9 +38,12 @@ func (b *Backend) Peers(ctx context.Context) ([]api.Peer, error) {
 	if err != nil {
 		return nil, err
 	}
+	gives := b.gives(ctx, all)
 	list := make([]api.Peer, 0, len(all))
 	for _, k := range all {
-		list = append(list, b.view(k, facts))
+		p := b.view(k, facts)
+		p.Gives = gives[p.ID]
+		list = append(list, p)
 	}
 	return list, nil
 }
@@ -347,6 +350,13 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	}
 	if inForce != nil && k.Peer.Spec.Request != nil && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
 		return b.unchanged(ctx, c, k, ask.Wait, report)
+	}
+	if inForce == nil && len(resources) > 0 {
+		soon, cancel := context.WithTimeout(ctx, givesTime)
+		if less := less(resources, b.wouldGive(soon, k)); less != "" {
+			report(api.Progress{Message: k.Name + " would give less now: " + less})
+		}
+		cancel()
 	}
 	peer, err := record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source))
 	if err != nil {

@@ -210,6 +210,10 @@ func (p *provider) Outcome(context.Context, peering.Caller, string) (peering.Out
 	}}, nil
 }
 
+func (p *provider) WouldGive(context.Context, peering.Caller) (peering.Supply, error) {
+	return peering.Supply{State: peering.SupplyNothing}, nil
+}
+
 func (p *provider) Withdraw(context.Context, peering.Caller, string, bool) error { return nil }
 
 func (p *provider) Sign(_ context.Context, _ peering.Caller, s contract.Signed) (contract.Signed, error) {

@@ -172,6 +172,7 @@ type peer struct {
 	Reachable                                             bool
 	Addresses                                             []string
 	Tunnel                                                struct{ Up bool }
+	Gives                                                 *api.Gives
 }
 
 func peers(t *testing.T, p *lab.Laptop) ([]peer, error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/test/lab"
 )
 
@@ -38,8 +39,31 @@ func TestAnswersAndKeys(t *testing.T) {
 	})
 	t.Run("nothing offered", func(t *testing.T) {
 		kith(t, bob, "share", "off")
+		eventually(t, time.Minute, "alice sees that bob gives nothing now, before she asks", func() string {
+			if p := peerOf(t, alice, "bob"); p.Gives == nil || p.Gives.State != api.GivesPaused {
+				return fmt.Sprintf("%+v", p.Gives)
+			}
+			return ""
+		})
+		if out, err := alice.Kith(t.Context(), "peer", "bob"); err == nil || !strings.Contains(err.Error(), "sharing is paused") {
+			t.Errorf("asked for nothing: %v %s", err, out)
+		}
+		if list := requests(t, bob); len(list) != 0 {
+			t.Errorf("a question that no yes could answer: %+v", list)
+		}
+		if out := kith(t, bob, "events"); !strings.Contains(out, "alice asked to use this laptop, and was told that there is nothing for it") {
+			t.Error(out)
+		}
+		kith(t, bob, "share", "on")
 		kith(t, alice, "peer", "bob", "--wait=false")
-		eventually(t, 10*time.Second, "the request arrives, and says that it gives nothing", func() string {
+		eventually(t, 10*time.Second, "the request arrives", func() string {
+			if list := requests(t, bob); len(list) != 1 {
+				return fmt.Sprint(list)
+			}
+			return ""
+		})
+		kith(t, bob, "share", "off")
+		eventually(t, 10*time.Second, "the request says that it gives nothing", func() string {
 			if list := requests(t, bob); len(list) != 1 || !strings.Contains(list[0].Refusal, "sharing is paused") {
 				return fmt.Sprint(list)
 			}

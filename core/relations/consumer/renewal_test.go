@@ -360,6 +360,12 @@ func theIDOfAnothersContractIsRefused(t *testing.T) {
 	w := newPair(t, sharing.Default(25))
 	mallory := load(t)
 	caller := peering.Caller{ID: mallory.ID()}
+	var policy v1alpha1.SharingPolicy // so that there is something for her
+	err := w.bob.client.Get(t.Context(), client.ObjectKey{Name: api.DefaultPolicy}, &policy)
+	policy.Spec.Amounts = sharing.Default(50).Spec.Amounts
+	if err := errors.Join(err, w.bob.client.Update(t.Context(), &policy)); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := w.bob.Ask(t.Context(), caller, peering.Question{Name: "mallory", Attempt: 1}, "123456", false); err != nil {
 		t.Fatal(err)
 	}

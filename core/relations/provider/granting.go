@@ -17,7 +17,9 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
+	"kith.dev/core/wire"
 )
 
 // Grant is what accepting a request gives at this moment, reckoned as the contract will be.
@@ -35,6 +37,35 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	}
 	grant, _, err := p.grant(ctx, peer, r.Spec.Resources)
 	return grant, err
+}
+
+// WouldGive says what the caller would get, should it ask for all there is.
+func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peering.Supply, error) {
+	nothing := func(state peering.SupplyState, why string) peering.Supply {
+		return peering.Supply{State: state, Why: wire.Line(why, maxReason)}
+	}
+	if p.NoGuests != "" {
+		return nothing(peering.SupplyNothing, "it can take no guests in: "+p.NoGuests), nil
+	}
+	if err := p.mayAsk(caller, peering.TetherNone); err != nil {
+		return nothing(peering.SupplyNothing, err.Error()), nil
+	}
+	peer, err := p.callerAsPeer(ctx, caller, "")
+	if err != nil {
+		return peering.Supply{}, err
+	}
+	in, _, err := p.offerable(ctx, peer)
+	if err != nil {
+		return peering.Supply{}, err
+	}
+	resources, err := sharing.Offer(in)
+	switch {
+	case err == nil:
+		return peering.Supply{State: peering.SupplySome, Resources: record.Amounts(resources)}, nil
+	case in.Policy != nil && in.Policy.Spec.Paused:
+		return nothing(peering.SupplyPaused, err.Error()), nil
+	}
+	return nothing(peering.SupplyNothing, err.Error()), nil
 }
 
 // grant also gives the contract that is in force with the peer, nil without one. What the peer says of it is not asked for.

@@ -172,11 +172,11 @@ func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
 // Nobody says yes to nothing: the request waits until there is something.
 func TestWhatGivesNothingCannotBeAccepted(t *testing.T) {
 	d, alice := newWorld(t), stranger(1, "192.0.2.11")
-	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
 	id, err := d.ask(t, alice, "alice")
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
 	r := d.requests(t)[0]
 	var nothing *sharing.Refusal
 	if err := d.Accept(t.Context(), &r, nil, "owner"); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
@@ -188,18 +188,37 @@ func TestWhatGivesNothingCannotBeAccepted(t *testing.T) {
 	}
 }
 
-// A policy that answers by itself declines what it has nothing for, and says why.
-func TestAPolicyDeclinesWhatItHasNothingFor(t *testing.T) {
-	policy := sharing.Default(50)
-	policy.Spec.AutoAccept = true
-	delete(policy.Spec.Amounts, "pods")
-	d, alice := newWorld(t, policy), stranger(1, "192.0.2.11")
-	id, err := d.ask(t, alice, "alice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if outcome, err := d.Outcome(t.Context(), alice, id); err != nil || outcome.State != peering.OutcomeDeclined || !strings.Contains(outcome.Reason, "offers no pods") {
-		t.Errorf("%+v, %v", outcome, err)
+// Whoever asks where there is nothing for him hears so at once, and knew before: no question is left that no yes could answer.
+func TestWhereThereIsNothingThatIsSaidAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy func(*v1alpha1.SharingPolicySpec)
+		state  peering.SupplyState
+		why    string
+	}{
+		"paused":             {func(s *v1alpha1.SharingPolicySpec) { s.Paused = true }, peering.SupplyPaused, "sharing is paused"},
+		"no pods":            {func(s *v1alpha1.SharingPolicySpec) { delete(s.Amounts, "pods") }, peering.SupplyNothing, "offers no pods"},
+		"none, by itself":    {func(s *v1alpha1.SharingPolicySpec) { delete(s.Amounts, "pods"); s.AutoAccept = true }, peering.SupplyNothing, "offers no pods"},
+		"for somebody else":  {func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{"carol"} }, peering.SupplyNothing, "no SharingPolicy here offers anything to this peer"},
+		"there is something": {func(*v1alpha1.SharingPolicySpec) {}, peering.SupplySome, ""},
+	} {
+		policy := sharing.Default(50)
+		c.policy(&policy.Spec)
+		d, alice := newWorld(t, policy), stranger(1, "192.0.2.11")
+		gives, err := d.WouldGive(t.Context(), alice)
+		if err != nil || gives.State != c.state || !strings.Contains(gives.Why, c.why) || (len(gives.Resources) > 0) != (c.state == peering.SupplySome) || gives.Validate() != nil {
+			t.Errorf("%s: would give %+v, %v", name, gives, err)
+		}
+		_, err = d.ask(t, alice, "alice")
+		if c.state == peering.SupplySome {
+			if err != nil || len(d.requests(t)) != 1 {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		var no *peering.Problem
+		if !errors.As(err, &no) || no.Code != peering.CodeDeclined || !strings.Contains(no.Message, c.why) || len(d.requests(t)) != 0 {
+			t.Errorf("%s: asked: %v, %d requests", name, err, len(d.requests(t)))
+		}
 	}
 }
 
