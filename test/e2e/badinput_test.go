@@ -416,7 +416,7 @@ func clientOf(p *lab.Laptop, t *testing.T) (tls.Certificate, error) {
 	eventually(t, 20*time.Second, "the certificate is signed", func() string {
 		out := kubectl(t, p, "get", "csr", "mallory", "-o", "jsonpath={.status.certificate}")
 		if err := json.Unmarshal([]byte(`"`+out+`"`), &signed); err != nil || len(signed) == 0 {
-			return out
+			return fmt.Sprintf("%v %q", err, out)
 		}
 		return ""
 	})

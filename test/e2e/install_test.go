@@ -99,7 +99,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 	eventually(t, time.Minute, "the node is Ready", func() string {
 		out, err := inside("kith-k8s", "kubectl", "get", "node", "alice", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		if err != nil || out != "True" {
-			return out
+			return fmt.Sprintf("%v %q", err, out)
 		}
 		return ""
 	})
@@ -149,7 +149,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 		must("systemctl", "start", "kithd")
 		eventually(t, 20*time.Second, "it is ready again", func() string {
 			if out, err := inside("kith", "status"); err != nil || !strings.Contains(out, "ready") {
-				return out
+				return fmt.Sprintf("%v %q", err, out)
 			}
 			return ""
 		})

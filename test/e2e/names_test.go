@@ -166,7 +166,7 @@ func nobodysNamespaceIsTakenOver(t *testing.T, alice, bob *lab.Laptop) {
 		}
 		eventually(t, 30*time.Second, "alice's daemon is back", func() string {
 			if out, err := alice.Kith(t.Context(), "peers", "bob", "-o", "json"); err != nil || !strings.Contains(out, `"outgoing": "connected"`) {
-				return out
+				return fmt.Sprintf("%v %q", err, out)
 			}
 			return ""
 		})

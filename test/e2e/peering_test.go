@@ -251,7 +251,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		eventually(t, 30*time.Second, "bob has a new key", func() string {
 			out, err := bob.Kith(t.Context(), "status", "-o", "json")
 			if err != nil || json.Unmarshal([]byte(out), &status) != nil || status.ID == was {
-				return out
+				return fmt.Sprintf("%v %q", err, out)
 			}
 			return ""
 		})

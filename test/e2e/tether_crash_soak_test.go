@@ -115,7 +115,7 @@ func (c *crashes) settled(t *testing.T) (mode api.Mode) {
 		untetheredWithin(t, c.alice, c.bob, afterManyKills)
 		eventually(t, 20*time.Second, "kubectl is at home", func() string {
 			if out, err := front(t, c.alice, "get", "nodes", "-o", "name"); err != nil || !strings.Contains(out, "node/alice\n") {
-				return out
+				return fmt.Sprintf("%v %q", err, out)
 			}
 			return ""
 		})
@@ -126,7 +126,7 @@ func (c *crashes) settled(t *testing.T) (mode api.Mode) {
 	})
 	eventually(t, afterManyKills, "kubectl is at the company", func() string {
 		if out, err := front(t, c.alice, "-n", "team", "get", "deployments", "-o", "name"); err != nil || !strings.Contains(out, "hers") {
-			return out
+			return fmt.Sprintf("%v %q", err, out)
 		}
 		return ""
 	})

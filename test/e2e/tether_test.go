@@ -354,7 +354,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 		kubectl(t, bob, "taint", "node", "kith-alice", "admin.example/mine-")
 		eventually(t, 20*time.Second, "kubectl at alice is at the company", func() string {
 			if out, err := front(t, alice, "-n", "team", "get", "deployments"); err != nil || !strings.Contains(out, "hers") {
-				return out
+				return fmt.Sprintf("%v %q", err, out)
 			}
 			return ""
 		})
@@ -491,7 +491,7 @@ func cutFromTheCompany(t *testing.T, l *lab.Lab, lives string, long time.Duratio
 	took := eventually(t, 40*time.Second, "all is as before", func() string {
 		out, err := front(t, alice, "-n", "team", "get", "deployments", "--no-headers")
 		if err != nil || !strings.Contains(out, "2/2") || !strings.Contains(out, "4/4") {
-			return out
+			return fmt.Sprintf("%v %q", err, out)
 		}
 		return kubectlUntil(t, bob, "True", "get", "node", "kith-alice", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	})

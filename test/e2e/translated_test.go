@@ -79,7 +79,7 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 		if out := peerOf(t, m.alice, "bob"); !out.Reachable || !out.Tunnel.Up {
 			return fmt.Sprintf("%+v", out)
 		}
-		return ""
+		return engineReady(t, m.bob) // before, nobody gets in there
 	})
 	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
 	m.meet(t, "with kithd at bob started anew", owner)
