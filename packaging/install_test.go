@@ -26,7 +26,7 @@ func source(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"assets", "examples", "packaging", "scripts", "README.md", "LICENSE"} {
+	for _, name := range []string{"assets", "docs", "examples", "packaging", "scripts", "README.md", "LICENSE"} {
 		from, err := filepath.Abs(filepath.Join("..", name))
 		if err != nil {
 			t.Fatal(err)

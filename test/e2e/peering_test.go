@@ -73,13 +73,12 @@ func TestAnswersAndKeys(t *testing.T) {
 			t.Errorf("accepted nothing: %v", err)
 		}
 		name := strings.TrimPrefix(strings.TrimSpace(kubectl(t, bob, "get", "peeringrequests", "-o", "name")), "peeringrequest.kith.dev/")
-		kubectl(t, bob, "patch", "peeringrequest", name, "--subresource=status", "--type=merge", "-p", `{"status":{"answer":"Accepted","answeredBy":"kubectl"}}`)
-		eventually(t, 30*time.Second, "alice hears why", func() string { // declined she was before
-			if p := peerOf(t, alice, "bob"); p.Outgoing != "declined" || !strings.Contains(p.Why, "sharing is paused") {
-				return fmt.Sprintf("%+v", p)
-			}
-			return ""
-		})
+		yes := []string{"patch", "peeringrequest", name, "--subresource=status", "--type=merge", "-p", `{"status":{"answer":"Accepted","answeredBy":"kubectl"}}`}
+		if _, err := bob.Kubectl(t.Context(), yes...); err == nil || !strings.Contains(err.Error(), "nothing can be granted: status.grant.refusal says why") {
+			t.Errorf("accepted nothing with kubectl: %v", err)
+		}
+		kith(t, bob, "decline", "alice")
+		outgoing(t, alice, "declined")
 		kith(t, bob, "share", "50%")
 	})
 	t.Run("another code takes the request back, and nothing is signed", func(t *testing.T) {
