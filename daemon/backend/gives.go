@@ -18,7 +18,7 @@ import (
 
 const (
 	givesTime = time.Second      // for all peers together: whoever looks at the list waits for it
-	givesAge  = 30 * time.Second // what was said so long ago is asked for again, when somebody looks
+	givesAge  = 10 * time.Second // what was said so long ago is asked for again, when somebody looks
 	givesAll  = 16               // are asked at a time
 )
 
