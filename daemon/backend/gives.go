@@ -61,6 +61,9 @@ func (b *Backend) gives(ctx context.Context, peers []directory.Known) map[string
 			gives := b.wouldGive(ctx, k)
 			b.giving.mu.Lock()
 			defer b.giving.mu.Unlock()
+			if gives == nil && ctx.Err() != nil {
+				return nil // whoever looked went away: the next one asks
+			}
 			b.giving.all[k.ID.String()] = said{time.Now(), gives}
 			return nil
 		})

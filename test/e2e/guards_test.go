@@ -93,8 +93,14 @@ func (w *guarded) kith(t *testing.T, call string) (said string, refused bool) {
 
 // answers: a yes while nothing can be granted, and a second answer.
 func (w *guarded) answers(t *testing.T) {
-	kith(t, w.alice, "share", "off")
 	kith(t, w.bob, "peer", "alice", "--wait=false")
+	eventually(t, time.Minute, "bob's request is there", func() string {
+		if len(requests(t, w.alice)) == 0 {
+			return "none"
+		}
+		return ""
+	})
+	kith(t, w.alice, "share", "off") // asked later, it would be refused at once
 	var id string
 	eventually(t, time.Minute, "bob's request says that nothing can be granted", func() string {
 		out := kubectl(t, w.alice, "get", "peeringrequests", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.grant.refusal}{end}`)
