@@ -310,7 +310,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 			Announce: d.publish, Log: d.log,
 		}),
 	})
-	c.Offloading = offloading.New(c.Client, c.Fleet, d.log)
+	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	around, err := d.followGuests(ctx)
 	if err != nil {
 		return nil, nil, err

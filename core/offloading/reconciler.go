@@ -54,14 +54,15 @@ type Twins interface {
 // Reconciler keeps NamespaceOffloadings, the label on namespaces and the tolerations of waiting pods in step.
 type Reconciler struct {
 	client client.Client
+	fresh  client.Reader // past the cache
 	twins  Twins
 	events events.EventRecorder // nil without a manager
 	log    *slog.Logger
 }
 
-// New makes a Reconciler. The client must read from a cache that holds Namespaces, Pods and NamespaceOffloadings.
-func New(c client.Client, twins Twins, log *slog.Logger) *Reconciler {
-	return &Reconciler{client: c, twins: twins, log: log}
+// New makes a Reconciler. The client must read from a cache that holds Namespaces, Pods and NamespaceOffloadings, fresh past it.
+func New(c client.Client, fresh client.Reader, twins Twins, log *slog.Logger) *Reconciler {
+	return &Reconciler{client: c, fresh: fresh, twins: twins, log: log}
 }
 
 // SetupWithManager registers the reconciler; its requests are names of namespaces.
@@ -137,7 +138,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 	case nso.DeletionTimestamp != nil:
 		return r.end(ctx, &ns, &nso, waiting)
 	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
-		return false, client.IgnoreNotFound(r.client.Delete(ctx, &nso))
+		return false, r.unlabelled(ctx, &nso)
 	}
 	if err := r.begin(ctx, &ns, &nso); err != nil {
 		return false, err
@@ -145,7 +146,27 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 	return false, r.freeWaiting(ctx, &nso)
 }
 
+// labelled asks the API server whether the owner has the label on a namespace. Namespaces and NamespaceOffloadings come by two watches:
+// the cache may show what begin or end wrote on the one before what it wrote, earlier, on the other.
+func (r *Reconciler) labelled(ctx context.Context, namespace string) (bool, error) {
+	var ns corev1.Namespace
+	err := r.fresh.Get(ctx, client.ObjectKey{Name: namespace}, &ns)
+	return ns.Labels[v1alpha1.LabelOffload] == "true", err
+}
+
+// unlabelled ends the offloading of a namespace whose owner took the label away.
+func (r *Reconciler) unlabelled(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
+	if has, err := r.labelled(ctx, nso.Namespace); err != nil || has {
+		return client.IgnoreNotFound(err)
+	}
+	return client.IgnoreNotFound(r.client.Delete(ctx, nso, client.Preconditions{UID: &nso.UID}))
+}
+
+// create begins the offloading of a namespace whose owner put the label on it.
 func (r *Reconciler) create(ctx context.Context, namespace string) error {
+	if has, err := r.labelled(ctx, namespace); err != nil || !has {
+		return client.IgnoreNotFound(err)
+	}
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
 	if err := r.client.Create(ctx, nso); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("offload namespace %s: %w", namespace, err)

@@ -55,7 +55,7 @@ var shop = ctrl.Request{NamespacedName: types.NamespacedName{Name: "shop"}}
 
 func TestAKeptPodIsMadeAgainOnceItsFormerSelfIsGone(t *testing.T) {
 	c := world(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, abroad("web"))
-	r := New(c, &released{}, slog.New(slog.DiscardHandler))
+	r := New(c, c, &released{}, slog.New(slog.DiscardHandler))
 	pod := abroad("web")
 	if err := Keep(t.Context(), c, pod); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestOffloadingOfANamespaceThatGoes(t *testing.T) {
 			return inner.Get(ctx, key, obj, opts...)
 		}})
 		twins := &released{}
-		_, err := New(faulty, twins, slog.New(slog.DiscardHandler)).Reconcile(t.Context(), shop)
+		_, err := New(faulty, faulty, twins, slog.New(slog.DiscardHandler)).Reconcile(t.Context(), shop)
 		if (err != nil) != (c.unread != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -153,7 +153,7 @@ func TestOffloadingHoldsNoNamespaceThatGoes(t *testing.T) {
 	}}
 	pod := abroad("web")
 	c := world(t, going, nso, pod)
-	r := New(c, &released{}, slog.New(slog.DiscardHandler))
+	r := New(c, c, &released{}, slog.New(slog.DiscardHandler))
 	for _, gone := range []bool{false, true} {
 		if gone {
 			if err := c.Delete(t.Context(), pod); err != nil {
@@ -187,7 +187,7 @@ func TestTheEndOfAnOffloadingWaitsForTheLastPodAbroad(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}
 	c := world(t, ns, nso, web, bare, home)
 	twins := &released{}
-	r := New(c, twins, slog.New(slog.DiscardHandler))
+	r := New(c, c, twins, slog.New(slog.DiscardHandler))
 	get := func(obj client.Object) error { return c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj) }
 	step := func() {
 		t.Helper()
@@ -298,7 +298,7 @@ func TestDisruptionBudgetsHoldWhenPodsComeHome(t *testing.T) {
 		web := abroad("web")
 		web.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
 		b := &budget{WithWatch: world(t, ns, nso, web), holds: c.no}
-		r := New(b, &released{}, slog.New(slog.DiscardHandler))
+		r := New(b, b, &released{}, slog.New(slog.DiscardHandler))
 		condition := func() string {
 			t.Helper()
 			if err := b.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil {
@@ -346,7 +346,7 @@ func TestWhatEndsWhileABudgetHoldsItIsNotMadeAgain(t *testing.T) {
 	once := abroad("once")
 	once.Spec.RestartPolicy = corev1.RestartPolicyNever
 	b := &budget{WithWatch: world(t, ns, nso, once), holds: refusedBy("The disruption budget once needs 1 healthy pods and has 1 currently")}
-	r := New(b, &released{}, slog.New(slog.DiscardHandler))
+	r := New(b, b, &released{}, slog.New(slog.DiscardHandler))
 	kept := func() int {
 		var all corev1.PodTemplateList
 		if err := b.List(t.Context(), &all); err != nil {
@@ -403,7 +403,7 @@ func TestAPodWithAClaimThatAsksForAPeerSaysWhyItWaits(t *testing.T) {
 	c := world(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}},
 		pod("host", selects(corev1.LabelHostname, "kith-bob")), pod("any", selects(LabelVirtual, "true")), pod("affinity", required(corev1.LabelHostname, "kith-bob", "kith-carol")),
 		pod("home", selects(corev1.LabelHostname, "alice")), pod("either", required(corev1.LabelHostname, "kith-bob", "alice")), pod("anywhere", func(*corev1.PodSpec) {}))
-	r, recorder := New(c, &released{}, slog.New(slog.DiscardHandler)), events.NewFakeRecorder(10)
+	r, recorder := New(c, c, &released{}, slog.New(slog.DiscardHandler)), events.NewFakeRecorder(10)
 	r.events = recorder
 	for range 4 { // makes the NamespaceOffloading first, and says it once
 		if _, err := r.Reconcile(t.Context(), shop); err != nil {
@@ -424,6 +424,40 @@ func TestAPodWithAClaimThatAsksForAPeerSaysWhyItWaits(t *testing.T) {
 		}
 		if want := says[p.Name]; want == "" && text != "" || want != "" && !strings.Contains(text, "it asks for "+want+", but its claims") {
 			t.Errorf("%s: %q", p.Name, text)
+		}
+	}
+}
+
+// Namespaces and NamespaceOffloadings come by two watches, in any order: what the cache does not show yet of the one ends, or begins,
+// no offloading.
+func TestAnOffloadingFollowsTheLabelAndNotACacheThatLags(t *testing.T) {
+	namespace := func(labelled bool) *corev1.Namespace {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		if labelled {
+			ns.Labels = map[string]string{v1alpha1.LabelOffload: "true"}
+		}
+		return ns
+	}
+	for name, c := range map[string]struct {
+		offloaded, cached, now, want bool
+	}{
+		"begun, and the label is not seen yet": {true, false, true, true},
+		"the owner took the label away":        {true, false, false, false},
+		"ended, and the label is still seen":   {false, true, false, false},
+		"the owner put the label on":           {false, true, true, true},
+	} {
+		objects := []client.Object{namespace(c.cached)}
+		nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, UID: "one"}}
+		nso.Status.Conditions = []metav1.Condition{{Type: conditionLabelled, Status: metav1.ConditionTrue}}
+		if c.offloaded {
+			objects = append(objects, nso)
+		}
+		cache := world(t, objects...)
+		if _, err := New(cache, world(t, namespace(c.now)), &released{}, slog.New(slog.DiscardHandler)).Reconcile(t.Context(), shop); err != nil {
+			t.Fatal(err)
+		}
+		if err := cache.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func shopWith(refused string) *corev1.Namespace {
 func TestARefusalIsNotedOnceAndForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := world(t, shopWith(""))
-		r := New(c, &released{}, slog.New(slog.DiscardHandler))
+		r := New(c, c, &released{}, slog.New(slog.DiscardHandler))
 		noted := func() string {
 			t.Helper()
 			var ns corev1.Namespace
@@ -96,7 +96,7 @@ func TestTheEndOfAnOffloadingTakesTheNotesAlong(t *testing.T) {
 	ns := shopWith("rs/bob/1")
 	ns.Labels = map[string]string{v1alpha1.LabelOffload: "true"}
 	c := world(t, ns)
-	if err := New(c, &released{}, slog.New(slog.DiscardHandler)).mark(t.Context(), ns, nil); err != nil {
+	if err := New(c, c, &released{}, slog.New(slog.DiscardHandler)).mark(t.Context(), ns, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(ns), ns); err != nil || ns.Annotations[v1alpha1.AnnotationRefused] != "" {
