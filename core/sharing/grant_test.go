@@ -34,14 +34,16 @@ func TestGrantIsWhatIsOfferedInWords(t *testing.T) {
 		{"written with an exponent", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "1e9", "pods", "1e1")}, nil, "cpu 4, memory 1000000000, pods 10, ephemeral-storage 10Gi"},
 		{"paused", OfferInput{Policy: paused, Supply: supply.Supply{Nodes: node}}, nil, "nothing: sharing is paused (SharingPolicy default)"},
 		{"said yes to less", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &most}, nil, "cpu 1, memory 8Gi, pods 55"},
+		{"no node yet", OfferInput{Policy: half}, nil, "nothing: no node here takes guests now"},
+		{"paused, and no node yet", OfferInput{Policy: paused, Supply: supply.Supply{Nodes: node}}, nil, "nothing: sharing is paused (SharingPolicy default)"},
 		{"said yes to nothing", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &none}, nil, "nothing: it was accepted when no cpu could be granted"},
 	} {
 		c.in.Has = c.inForce
-		grant := Grant(c.in)
+		grant, no := Grant(c.in)
 		if grant.Summary != c.want {
 			t.Errorf("%s: %s, want %s", c.name, grant.Summary, c.want)
 		}
-		if offer, err := Offer(c.in); !Same(offer, grant.Resources) || (err == nil) != (grant.Refusal == "") {
+		if offer, err := Offer(c.in); !Same(offer, grant.Resources) || (err == nil) != (grant.Refusal == "") || (no == nil) != (err == nil) || no != nil && no.Passes != (len(c.in.Supply.Nodes) == 0) {
 			t.Errorf("%s: would get %v, is offered %v, %v", c.name, grant.Resources, offer, err)
 		}
 	}

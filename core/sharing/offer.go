@@ -34,7 +34,10 @@ type OfferInput struct {
 }
 
 // Refusal is the error of Offer: nothing can be offered, and why, in words the peer's owner may read.
-type Refusal struct{ Reason string }
+type Refusal struct {
+	Reason string
+	Passes bool // by itself: nobody decided so
+}
 
 func (r *Refusal) Error() string { return r.Reason }
 
@@ -46,13 +49,13 @@ var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
 // a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
 func Offer(in OfferInput) (corev1.ResourceList, error) {
 	if in.Policy == nil {
-		return nil, &Refusal{"no SharingPolicy here offers anything to this peer"}
+		return nil, &Refusal{Reason: "no SharingPolicy here offers anything to this peer"}
 	}
 	if in.Policy.Spec.Paused {
-		return nil, &Refusal{fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
+		return nil, &Refusal{Reason: fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
 	}
 	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
-		return nil, &Refusal{"no node here takes guests now"}
+		return nil, &Refusal{Reason: "no node here takes guests now", Passes: true}
 	}
 	amounts := Amounts(in.Policy, in.Supply.Nodes)
 	offer := corev1.ResourceList{}
@@ -72,7 +75,7 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 	}
 	for _, name := range essential {
 		if _, ok := offer[name]; !ok {
-			return nil, &Refusal{in.why(name, amounts)}
+			return nil, &Refusal{Reason: in.why(name, amounts)}
 		}
 	}
 	in.littleScratch(offer)
@@ -169,16 +172,16 @@ func listed(amounts map[string]v1alpha1.Amount) string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(amounts)))
 }
 
-// Grant is what a yes to a request gives: what Offer says of it, in numbers and in words.
-func Grant(in OfferInput) v1alpha1.Grant {
+// Grant is what a yes to a request gives: what Offer says of it, in numbers and in words. The refusal is nil when that is something.
+func Grant(in OfferInput) (v1alpha1.Grant, *Refusal) {
 	offer, err := Offer(in)
 	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
 	if no, ok := errors.AsType[*Refusal](err); ok {
 		grant.Refusal, grant.Summary = no.Reason, "nothing: "+no.Reason
-		return grant
+		return grant, no
 	}
 	grant.Summary = api.Change(Words(in.Has, offer), Words(offer), Words(in.Asked, offer))
-	return grant
+	return grant, nil
 }
 
 // Words are amounts for people: whole numbers are written out (100000, not 100k), and one that is as much as in a list of those

@@ -35,7 +35,7 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	if r.Spec.Tether {
 		return p.tetherGrant(ctx, peer)
 	}
-	grant, _, err := p.grant(ctx, peer, r.Spec.Resources)
+	grant, _, _, err := p.grant(ctx, peer, r.Spec.Resources)
 	return grant, err
 }
 
@@ -68,25 +68,27 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 	return nothing(peering.SupplyNothing, err.Error()), nil
 }
 
-// grant also gives the contract that is in force with the peer, nil without one. What the peer says of it is not asked for.
-func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *v1alpha1.Contract, error) {
+// grant also gives the refusal, nil where something is granted, and the contract that is in force with the peer, nil without one.
+// What the peer says of it is not asked for.
+func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
 	in, ctr, err := p.offerable(ctx, peer)
 	if err != nil {
-		return v1alpha1.Grant{}, nil, err
+		return v1alpha1.Grant{}, nil, nil, err
 	}
 	in.Asked = asked
-	return sharing.Grant(in), ctr, nil
+	grant, no := sharing.Grant(in)
+	return grant, no, ctr, nil
 }
 
 // weigh is grant for a question that has just come. One to change a contract that would change nothing is not put before the
 // owner; who names none may have lost the one he had.
-func (p *Provider) weigh(ctx context.Context, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, error) {
-	grant, ctr, err := p.grant(ctx, peer, asked)
+func (p *Provider) weigh(ctx context.Context, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, error) {
+	grant, no, ctr, err := p.grant(ctx, peer, asked)
 	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) {
-		return grant, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
+		return grant, no, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
 			" already, and no more of what was asked is free", "ask again when more is shared there")
 	}
-	return grant, err
+	return grant, no, err
 }
 
 // Accept accepts a request; by says who does. No more will be granted than would be at this moment, and not more than shown,

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -219,6 +220,42 @@ func TestWhereThereIsNothingThatIsSaidAtOnce(t *testing.T) {
 		if !errors.As(err, &no) || no.Code != peering.CodeDeclined || !strings.Contains(no.Message, c.why) || len(d.requests(t)) != 0 {
 			t.Errorf("%s: asked: %v, %d requests", name, err, len(d.requests(t)))
 		}
+	}
+}
+
+// A laptop that has just woken gives nothing for some moments. Nobody decided that, so the question waits for its owner as any other.
+func TestWhileNoNodeTakesGuestsQuestionsWait(t *testing.T) {
+	d, alice := newWorld(t), stranger(1, "192.0.2.11")
+	var nodes corev1.NodeList
+	if err := d.client.List(t.Context(), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		delete(node.Labels, v1alpha1.LabelFenced)
+		if err := d.client.Update(t.Context(), &node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, err := d.ask(t, alice, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.requests(t)[0]
+	var nothing *sharing.Refusal
+	if err := d.Accept(t.Context(), &r, nil, "owner"); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
+		t.Errorf("%v", err)
+	}
+	for _, node := range nodes.Items {
+		if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(&node), &node); err != nil {
+			t.Fatal(err)
+		}
+		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelFenced, "true")
+		if err := d.client.Update(t.Context(), &node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Accept(t.Context(), &r, nil, "owner"); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
+		t.Error(err)
 	}
 }
 

@@ -118,16 +118,16 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
-	grant, err := p.weigh(ctx, peer, q.Contract, resources)
+	grant, no, err := p.weigh(ctx, peer, q.Contract, resources)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if grant.Refusal != "" && q.Tether == peering.TetherNone { // a question that no yes could answer
+	if no != nil && !no.Passes && q.Tether == peering.TetherNone { // a question that no yes could answer
 		p.Announce(api.Event{
 			Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Direction: api.Incoming, State: api.StateDeclined,
-			Message: peer.Name + " asked to use this laptop, and was told that there is nothing for it: " + grant.Refusal,
+			Message: peer.Name + " asked to use this laptop, and was told that there is nothing for it: " + no.Reason,
 		})
-		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "there is nothing for this cluster there now: "+grant.Refusal, "ask its owner to share, and then again")
+		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "there is nothing for this cluster there now: "+no.Reason, "ask its owner to share, and then again")
 	}
 	request, err := p.keepQuestion(ctx, caller, peer, v1alpha1.PeeringRequestSpec{Resources: resources}, q, code, compare)
 	if err != nil {
