@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
 # (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
-# usage: conformance.sh [all | build | abroad | home | again abroad | again home | sample [LIST] | report]
+# usage: conformance.sh [all | build | RUN | again RUN | sample [LIST] | report]
+# RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps,
+# scheduling.
 # sample: the tests that LIST names (test/conformance/sample.txt), with every pod at a peer; none of them may fail.
-# again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was.
+# again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was. A run may be made in pieces so.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
 # known reason; PASSES=2 beside PASSES=13, with another KITH_LAB, takes less time.
 # PROCESSES=12 tests at a time; FOCUS=REGEXP only those that match; KEEP=1 leaves the lab up.
@@ -13,24 +15,36 @@ root=$PWD
 out=$root/build/conformance
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 PATH=$root/bin:$PATH
 kubernetes=$(sed -n 's/^\s*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' engine/go.mod)
-wanted='(NodeConformance || (Conformance && (sig-apps || sig-network || sig-storage || sig-cli))) && Feature: isEmpty && !Disruptive'
+# Of features that are Alpha or Beta nothing is asked.
+beyond='!NodeConformance && Feature: isEmpty && !Disruptive && !Flaky && !Alpha && !Beta'
+# wanted RUN: the labels of its tests
+wanted() {
+  case $1 in
+    abroad | home | sample) echo '(NodeConformance || (Conformance && (sig-apps || sig-network || sig-storage || sig-cli))) && Feature: isEmpty && !Disruptive' ;;
+    networkpolicy) echo 'Feature: isSubsetOf {NetworkPolicy} && Feature: containsAny {NetworkPolicy}' ;;
+    node) echo "sig-node && !Conformance && $beyond" ;;
+    apps) echo "sig-apps && !Conformance && $beyond" ;;
+    scheduling) echo "sig-scheduling && $beyond" ;;
+    *) return 1 ;;
+  esac
+}
 LAB=${KITH_LAB:-conformance}
 lab() { kith-lab --lab "$LAB" "$@"; }
 on() { local laptop=$1; shift; lab exec "$laptop" -- "$@"; }
 
-# program NAME COMMAND... : runs COMMAND, which makes $out/NAME, unless that is newer than what decides it
+# program NAME MODULE COMMAND... : runs COMMAND in MODULE, which makes $out/NAME, unless that is newer than what decides it
 program() {
-  [ ! "$out/$1" -nt tools/conformance/go.sum ] || [ ! "$out/$1" -nt engine/go.mod ] || return 0
+  [ ! "$out/$1" -nt "$2/go.sum" ] || [ ! "$out/$1" -nt engine/go.mod ] || return 0
   echo "build $1"
-  (cd tools/conformance && "${@:2}")
+  (cd "$2" && "${@:3}")
 }
-built() { program "$1" go build -ldflags "-s -w ${3:-}" -o "$out/$1" "$2"; }
+built() { program "$1" tools/conformance go build -ldflags "-s -w ${3:-}" -o "$out/$1" "$2"; }
 
 build() {
   local modules
   scripts/deps.sh conformance
   mkdir -p "$out"
-  program e2e.test go test -c -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
+  program e2e.test tools/conformance go test -c -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
   built ginkgo github.com/onsi/ginkgo/v2/ginkgo
   built agnhost k8s.io/kubernetes/test/images/agnhost
   built nnp k8s.io/kubernetes/test/images/nonewprivs
@@ -50,7 +64,12 @@ until_ok() {
   done
 }
 
-up() {
+# laptops RUN: the lab that a run wants
+laptops() {
+  if [ "$1" = home ]; then tests_at 1; else tests_at 2; peered; pinned; fi
+}
+# tests_at N: N laptops with the tests' images, and the tests at alice
+tests_at() {
   lab up "$1" --image "$out/images.tar" --set 'guestImages=["registry.k8s.io/*"]' --set share=100%
   # The laptop does not see this directory, perhaps: it gets copies.
   for f in e2e.test ginkgo; do on alice sh -c "cat > /var/lib/$f && chmod +x /var/lib/$f" <"$out/$f"; done
@@ -58,8 +77,8 @@ up() {
 }
 down() { [ -n "${KEEP:-}" ] || lab down; }
 
-# abroad: bob hosts, and everything that the tests make goes there.
-abroad() {
+# peered: bob hosts for alice
+peered() {
   local code
   on alice kith peer bob --cpu 2 --memory 8Gi --pods 110 --ephemeral-storage 20Gi --wait=false
   until_ok 20 on bob sh -c 'kith requests -o json | grep -q "\"id\""'
@@ -67,6 +86,9 @@ abroad() {
   on bob kith accept alice --yes
   [ -z "$code" ] || on alice kith peer bob --code "$code"
   until_ok 30 on alice kubectl wait --for=condition=Ready node/kith-bob --timeout=1s
+}
+# pinned: everything that the tests make goes to bob
+pinned() {
   on alice kubectl apply -f - <test/conformance/pin.yaml
   on alice kubectl cordon alice
   until_ok 20 on alice sh -c 'kubectl taint node kith-bob kith.dev/peer- >/dev/null 2>&1; ! kubectl get node kith-bob -o jsonpath="{.spec.taints}" | grep -q kith.dev/peer'
@@ -82,7 +104,8 @@ pass() {
 
 # run KIND: the tests, in parallel, then those that want to be alone, then again and alone what failed for no known reason
 run() {
-  local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() passes=${PASSES:-123} version
+  local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() passes=${PASSES:-123} version wanted
+  wanted=$(wanted "$1")
   version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
   [ -z "${FOCUS:-}" ] || only=(--focus="$FOCUS")
   [[ $passes != *1* ]] || rm -rf "$dir"/[13-9]* "$dir"/facts
@@ -103,7 +126,7 @@ run() {
     echo "processes=${PROCESSES:-12}"
     echo "minutes=$(((SECONDS - began + 30) / 60))"
     [[ $passes == *2* ]] || echo "note=the tests that want to be alone ran beside the others, in a lab of their own"
-    [ "$kind" != abroad ] || remains
+    [ "$kind" = home ] || remains
   } >"$dir/facts"
 }
 # again KIND: one more pass of a run that is over, on what there is now
@@ -111,7 +134,7 @@ again() {
   local dir=$out/results/$1 n=4
   : "${FOCUS:?which tests?}"
   while [ -e "$dir/$n.log" ]; do n=$((n + 1)); done
-  pass "$n" "${PROCESSES:-1}" --label-filter="$wanted" --focus="$FOCUS"
+  pass "$n" "${PROCESSES:-1}" --label-filter="$(wanted "$1")" --focus="$FOCUS"
   fetch "$dir"
   echo "later$n=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir/$n.log") at $(git describe --tags --always --dirty 2>/dev/null || echo unknown)" >>"$dir/facts"
 }
@@ -119,7 +142,7 @@ fetch() { on alice tar c -C /var/lib/results . | tar x -C "$1"; }
 
 # remains: what is left of the tests' namespaces a minute after the last one, and how often the peer was lost
 remains() {
-  until_ok 60 on alice sh -c '! kubectl get namespaces -l e2e-framework -o name | grep -q .' 2>/dev/null || true
+  until_ok 60 on alice sh -c '! kubectl get namespaces -l e2e-run -o name | grep -q .' 2>/dev/null || true
   sleep 60
   echo "linklost=$(lab logs alice kithd | grep -c 'peer unreachable' || true)"
   echo "twins=$(on bob kubectl get namespaces -l kith.dev/home-namespace -o name | grep -c . || true)"
@@ -133,15 +156,15 @@ fi
 case ${1:-all} in
   all) "$0" build; "$0" abroad; "$0" home; "$0" report ;;
   build) build ;;
-  abroad) trap down EXIT; up 2; abroad; run abroad ;;
-  home) trap down EXIT; up 1; run home ;;
-  again)
+  abroad | home | networkpolicy | node | apps | scheduling)
     trap down EXIT
-    case ${2:-} in
-      abroad) up 2; abroad ;;
-      home) up 1 ;;
-      *) echo "conformance.sh: again abroad, or again home" >&2; exit 2 ;;
-    esac
+    laptops "$1"
+    run "$1"
+    ;;
+  again)
+    wanted "${2:-}" >/dev/null || { echo "conformance.sh: again which run? abroad home networkpolicy node apps scheduling" >&2; exit 2; }
+    trap down EXIT
+    laptops "$2"
     again "$2"
     ;;
   sample)
@@ -150,11 +173,10 @@ case ${1:-all} in
     list=${2:-test/conformance/sample.txt}
     FOCUS=$(sed -e '/^#/d' -e 's/[][().*+?^${}|\\]/\\&/g' -e 's/$/$/' "$list" | paste -sd '|')
     export FOCUS
-    up 2
-    abroad
+    laptops sample
     PASSES=1 run sample
     "$out/report" -expect "$(grep -vc '^#' "$list")" "$out/results/sample"
     ;;
   report) "$out/report" -out docs/conformance.md "$out/results" ;;
-  *) echo "conformance.sh: no part called $1 (all build abroad home again sample report)" >&2; exit 2 ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling again sample report)" >&2; exit 2 ;;
 esac

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-const usage = `usage: report -out FILE DIR     write the page; DIR/abroad and DIR/home hold the runs, one or both
+const usage = `usage: report -out FILE DIR     write the page; DIR/abroad, DIR/home and so on hold the runs; what FILE says of others it keeps
        report DIR               count, and look for failures without a reason
        report -expect N RUN     one run, which must be N tests that all passed
        report -failed RUN       print a regular expression of what failed in one run for no known reason
@@ -74,41 +74,55 @@ func expectAll(dir string, n int) error {
 }
 
 func report(dir, reasonsFile, out string) error {
-	var runs []*results
-	for _, name := range []string{abroad, home} {
+	var runs, further []*results
+	for _, name := range append([]string{abroad, home}, names()...) {
 		r, err := readRun(name, filepath.Join(dir, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
 			return err
+		case setNamed(name) != nil:
+			further = append(further, r)
+		default:
+			runs = append(runs, r)
 		}
-		runs = append(runs, r)
 	}
-	if len(runs) == 0 {
+	all := slices.Concat(runs, further)
+	if len(all) == 0 {
 		return fmt.Errorf("no results in %s", dir)
 	}
 	table, err := readReasons(reasonsFile)
 	if err != nil {
 		return err
 	}
-	for _, r := range runs {
+	for _, r := range all {
 		for _, id := range table.idle(r) {
 			fmt.Fprintf(os.Stderr, "report: the reason %s explains no failure %s any more\n", id, where(r.name))
 		}
 	}
 	if out == "" {
-		counts(os.Stdout, runs)
+		counts(os.Stdout, all)
 	}
-	if bad := unexplained(runs, table); len(bad) > 0 {
+	if bad := unexplained(all, table); len(bad) > 0 {
 		return fmt.Errorf("%d tests failed that %s gives no reason for:\n  %s", len(bad), reasonsFile, strings.Join(bad, "\n  "))
 	}
 	if out == "" {
 		return nil
 	}
-	var b bytes.Buffer
-	page(&b, runs, table)
-	return os.WriteFile(out, b.Bytes(), 0o644)
+	fresh := map[string]string{}
+	if len(runs) > 0 {
+		var b bytes.Buffer
+		page(&b, runs, table)
+		fresh[""] = b.String()
+	}
+	for _, r := range further {
+		fresh[r.name] = setNamed(r.name).section(r, table)
+	}
+	old, err := os.ReadFile(out)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(out, []byte(together(string(old), fresh)), 0o644)
 }
 
 func unexplained(runs []*results, table reasons) (bad []string) {

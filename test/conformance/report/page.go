@@ -65,7 +65,7 @@ at alice with every pod of theirs at bob (abroad). There, an admission policy of
 ` + "`Remote`" + `, alice's own node is cordoned, bob's has no taint, since the framework passes over nodes that have one, and bob shares as he would with anybody: level ` + "`baseline`" + `, fenced, with a user namespace for each pod.
 
 ` + "`make conformance SAMPLE=1`" + ` runs twenty of them abroad (test/conformance/sample.txt), within four minutes, which CI does for each change; the first time
-some minutes more go by while the tests are compiled.
+some minutes more go by while the tests are compiled. Further sets of upstream's tests were run abroad, too: they are at the end of this page.
 
 `
 
@@ -85,7 +85,7 @@ func page(w io.Writer, runs []*results, table reasons) {
 		failures(w, r, table)
 	}
 	for _, r := range runs {
-		skips(w, r)
+		skips(w, r, "## What skips itself "+where(r.name))
 	}
 }
 
@@ -124,16 +124,11 @@ func figures(w io.Writer, runs []*results) {
 
 // failures lists what failed in a run, under its reasons; every one has a reason here.
 func failures(w io.Writer, r *results, table reasons) {
-	bad := r.failed()
-	if len(bad) == 0 {
+	if len(r.failed()) == 0 {
 		fmt.Fprintf(w, "\n## What fails %s\n\nNothing.\n", where(r.name))
 		return
 	}
-	by := map[*reason][]*test{}
-	for _, t := range bad {
-		why := table.of(r.name, t.name)
-		by[why] = append(by[why], t)
-	}
+	by := byReason(r, table)
 	fmt.Fprintf(w, "\n## What fails %s\n", where(r.name))
 	for _, k := range kinds {
 		n := 0
@@ -147,19 +142,15 @@ func failures(w io.Writer, r *results, table reasons) {
 		}
 		fmt.Fprintf(w, "\n### %s: %d\n", k.title, n)
 		for _, why := range table {
-			if why.Kind != k.key || len(by[why]) == 0 {
-				continue
-			}
-			fmt.Fprintf(w, "\n%s\n\n", strings.TrimSpace(why.Why))
-			for _, t := range by[why] {
-				fmt.Fprintf(w, "- %s\n", plain(t.name))
+			if why.Kind == k.key {
+				because(w, why, by[why])
 			}
 		}
 	}
 }
 
 // skips lists the tests that find that they do not apply, under their own words.
-func skips(w io.Writer, r *results) {
+func skips(w io.Writer, r *results, title string) {
 	by := map[string][]string{}
 	var order []string
 	for _, t := range r.sorted() {
@@ -175,7 +166,7 @@ func skips(w io.Writer, r *results) {
 	if len(order) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## What skips itself %s\n", where(r.name))
+	fmt.Fprintf(w, "\n%s\n", title)
 	for _, why := range order {
 		fmt.Fprintf(w, "\n%s:\n\n", plain(why))
 		for _, name := range by[why] {

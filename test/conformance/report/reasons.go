@@ -14,7 +14,7 @@ type reasons []*reason
 type reason struct {
 	// ID names the reason in messages.
 	ID string `json:"id"`
-	// Runs is abroad, home or both.
+	// Runs is abroad, which the further sets are too, home, both, or one set.
 	Runs string `json:"runs"`
 	// Kind is a key of kinds.
 	Kind string `json:"kind"`
@@ -49,8 +49,8 @@ func readReasons(file string) (reasons, error) {
 		for _, k := range kinds {
 			known = known || k.key == r.Kind
 		}
-		if r.ID == "" || r.Why == "" || len(r.Tests) == 0 || !known || (r.Runs != abroad && r.Runs != home && r.Runs != "both") {
-			return nil, fmt.Errorf("%s: reason %q: id, runs (abroad, home, both), kind, why and tests are needed", file, r.ID)
+		if r.ID == "" || r.Why == "" || len(r.Tests) == 0 || !known || !r.knowsRuns() {
+			return nil, fmt.Errorf("%s: reason %q: id, runs (abroad, home, both, or a set), kind, why and tests are needed", file, r.ID)
 		}
 		for _, pattern := range r.Tests {
 			re, err := regexp.Compile(pattern)
@@ -63,10 +63,19 @@ func readReasons(file string) (reasons, error) {
 	return table, nil
 }
 
+func (r *reason) knowsRuns() bool {
+	return r.Runs == abroad || r.Runs == home || r.Runs == "both" || setNamed(r.Runs) != nil
+}
+
+// holds reports whether the reason may be one in that run.
+func (r *reason) holds(run string) bool {
+	return r.Runs == "both" || r.Runs == run || r.Runs == abroad && run != home
+}
+
 // of gives the first reason in the table for a test's failure in a run, or nil.
 func (t reasons) of(run, test string) *reason {
 	for _, r := range t {
-		if r.Runs != "both" && r.Runs != run {
+		if !r.holds(run) {
 			continue
 		}
 		for _, re := range r.match {
@@ -86,7 +95,7 @@ func (t reasons) idle(run *results) []string {
 	}
 	var ids []string
 	for _, r := range t {
-		if !used[r] && (r.Runs == run.name || r.Runs == "both") {
+		if !used[r] && (r.Runs == run.name || r.Runs == "both" && setNamed(run.name) == nil) {
 			ids = append(ids, r.ID)
 		}
 	}

@@ -104,6 +104,51 @@ func TestPageCountsAndGivesReasons(t *testing.T) {
 	}
 }
 
+func TestASetIsASectionOfThePageAndLeavesTheOthers(t *testing.T) {
+	dir := runs(t)
+	table, out := filepath.Join(dir, "reasons.yaml"), filepath.Join(dir, "page.md")
+	write(t, table, "- {id: x, kind: nodes, runs: both, why: Because., tests: ['a job']}\n"+
+		"- {id: y, kind: design, runs: kubelet, why: It asks a pod., tests: ['^TestGetStats$']}\n")
+	if err := report(dir, table, out); err != nil {
+		t.Fatal(err)
+	}
+	conformance, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := t.TempDir()
+	write(t, filepath.Join(only, "kubelet", "1", "tests.json"), `{"Action":"run","Test":"TestVirtualNode/TestGetStats"}
+{"Action":"output","Test":"TestVirtualNode/TestGetStats","Output":"    basic.go:90: pods \"kith-bob\" not found\n"}
+{"Action":"fail","Test":"TestVirtualNode/TestGetStats"}
+{"Action":"pass","Test":"TestVirtualNode/TestGetPods"}
+{"Action":"fail","Test":"TestVirtualNode"}
+{"Action":"fail"}
+`)
+	for _, version := range []string{"v1", "v2"} {
+		write(t, filepath.Join(only, "kubelet", "facts"), "version="+version+"\n")
+		if err := report(only, table, out); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, same := bytes.CutPrefix(b, conformance)
+		if !same {
+			t.Fatalf("the conformance tests' part has changed: %s", b)
+		}
+		for _, want := range []string{"; Kith " + version + ".\n", "| 2 | 1 | 1 | 0 |\n", "\nIt asks a pod.\n\n- TestGetStats\n"} {
+			if bytes.Count(rest, []byte(want)) != 1 {
+				t.Errorf("%q is not there once: %s", want, rest)
+			}
+		}
+	}
+	write(t, table, "- {id: x, kind: nodes, runs: both, why: Because., tests: ['a job']}\n")
+	if err := report(only, table, out); err == nil || !strings.Contains(err.Error(), `pods "kith-bob" not found`) {
+		t.Errorf("a failure without a reason: %v", err)
+	}
+}
+
 func TestFocusFindsExactlyWhatFailed(t *testing.T) {
 	r, err := readRun(abroad, filepath.Join(runs(t), "abroad"))
 	if err != nil {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,7 +18,7 @@ import (
 	"strings"
 )
 
-// The runs: with the tests' pods at a peer, and on a laptop alone.
+// The runs of the conformance tests: with their pods at a peer, and on a laptop alone. The further sets (page.go) run abroad.
 const (
 	abroad = "abroad"
 	home   = "home"
@@ -74,8 +77,8 @@ func (t *text) String() string {
 	return t.Body
 }
 
-// readRun reads every JUnit file below a directory, in the order of their paths: the passes of a run are numbered, and what a
-// later one says of a test holds. Facts are there once the run is over.
+// readRun reads every JUnit file below a directory, and what go test wrote, in the order of their paths: the passes of a run are
+// numbered, and what a later one says of a test holds. Facts are there once the run is over.
 func readRun(name, dir string) (*results, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, err
@@ -84,22 +87,18 @@ func readRun(name, dir string) (*results, error) {
 	if err := r.readFacts(filepath.Join(dir, "facts")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*", "junit_*.xml"))
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
+	for pattern, read := range map[string]func([]byte) error{"junit_*.xml": r.readJUnit, "tests.json": r.readEvents} {
+		files, err := filepath.Glob(filepath.Join(dir, "*", pattern))
 		if err != nil {
 			return nil, err
 		}
-		var s suites
-		if err := xml.Unmarshal(b, &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		for _, suite := range s.Suites {
-			for _, c := range suite.Cases {
-				r.take(c)
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			if err := read(b); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 		}
 	}
@@ -108,6 +107,45 @@ func readRun(name, dir string) (*results, error) {
 	}
 	r.facts["ran"] = strconv.Itoa(len(r.tests))
 	return r, nil
+}
+
+func (r *results) readJUnit(b []byte) error {
+	var s suites
+	if err := xml.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	for _, suite := range s.Suites {
+		for _, c := range suite.Cases {
+			r.take(c)
+		}
+	}
+	return nil
+}
+
+// event is a line of go test -json.
+type event struct{ Action, Test, Output string }
+
+// readEvents takes the tests within a test; that one only holds them.
+func (r *results) readEvents(b []byte) error {
+	said := map[string]string{}
+	outcomes := map[string]outcome{"pass": passed, "fail": failed, "skip": skipped}
+	for in := json.NewDecoder(bytes.NewReader(b)); ; {
+		var e event
+		if err := in.Decode(&e); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		_, name, within := strings.Cut(e.Test, "/")
+		if !within {
+			continue
+		}
+		if o, over := outcomes[e.Action]; over {
+			r.put(&test{name: name, outcome: o, message: said[name]})
+		} else if line := strings.TrimSpace(e.Output); !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+			said[name] = line // the last one says why
+		}
+	}
 }
 
 func (r *results) take(c testcase) {
@@ -128,9 +166,14 @@ func (r *results) take(c testcase) {
 		}
 		t.outcome, t.message = skipped, message
 	}
-	before := r.tests[name]
+	r.put(t)
+}
+
+// put takes what a pass says of a test in the place of what an earlier one said.
+func (r *results) put(t *test) {
+	before := r.tests[t.name]
 	t.again = before != nil && (before.outcome == failed || before.again) && t.outcome == passed
-	r.tests[name] = t
+	r.tests[t.name] = t
 }
 
 func (r *results) readFacts(file string) error {
