@@ -2,8 +2,8 @@
 # Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
 # (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
 # usage: conformance.sh [all | build | RUN | again RUN | sample [LIST] | report]
-# RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps,
-# scheduling.
+# RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps, scheduling, and kubelet,
+# which is virtual-kubelet's own tests.
 # sample: the tests that LIST names (test/conformance/sample.txt), with every pod at a peer; none of them may fail.
 # again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was. A run may be made in pieces so.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
@@ -94,6 +94,27 @@ pinned() {
   until_ok 20 on alice sh -c 'kubectl taint node kith-bob kith.dev/peer- >/dev/null 2>&1; ! kubectl get node kith-bob -o jsonpath="{.spec.taints}" | grep -q kith.dev/peer'
 }
 
+# kubelet: virtual-kubelet's tests of the node kith-bob, of pods that name it themselves. Their images are nginx, foo, bar and baz,
+# of which they want no more than that they run.
+kubelet() {
+  local dir=$out/results/kubelet image
+  mkdir -p "$out"
+  program kubelet.test test/conformance/kubelet go test -c -o "$out/kubelet.test"
+  lab up 2 --set 'guestImages=["docker.io/library/*"]' --set share=100%
+  peered
+  for image in nginx foo bar baz; do
+    on bob ctr --address /run/kith/k8s/containerd/containerd.sock -n k8s.io images tag kith.dev/pause:1 "docker.io/library/$image:latest"
+  done
+  on alice sh -c 'cat > /var/lib/kubelet.test && chmod +x /var/lib/kubelet.test' <"$out/kubelet.test"
+  on alice kubectl apply -f - <test/conformance/kubelet/namespace.yaml
+  rm -rf "$dir"
+  mkdir -p "$dir/1"
+  echo "logs: $dir"
+  on alice /var/lib/kubelet.test -test.v=test2json -kubeconfig=/var/lib/kith/k8s/admin.kubeconfig -namespace=virtual-kubelet -node=kith-bob |
+    go tool test2json >"$dir/1/tests.json" || true # that tests fail is no error of it
+  echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)" >"$dir/facts"
+}
+
 # pass NUMBER PROCESSES GINKGO-FLAGS... : one run of e2e.test; that tests fail is no error of it. The log has everything.
 pass() {
   local n=$1 processes=$2; shift 2
@@ -167,6 +188,10 @@ case ${1:-all} in
     laptops "$2"
     again "$2"
     ;;
+  kubelet)
+    trap down EXIT
+    kubelet
+    ;;
   sample)
     build
     trap down EXIT
@@ -177,6 +202,9 @@ case ${1:-all} in
     PASSES=1 run sample
     "$out/report" -expect "$(grep -vc '^#' "$list")" "$out/results/sample"
     ;;
-  report) "$out/report" -out docs/conformance.md "$out/results" ;;
-  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling again sample report)" >&2; exit 2 ;;
+  report)
+    go build -o "$out/report" ./test/conformance/report
+    "$out/report" -out docs/conformance.md "$out/results"
+    ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling kubelet again sample report)" >&2; exit 2 ;;
 esac
