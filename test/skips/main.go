@@ -1,45 +1,69 @@
 // Command skips reads `go test -json` and shows what `go test` shows, failures in full and a line for each package. What failed comes
-// once more at the end, in few lines, because logs of whole clusters may follow the reason. With -none it fails when a test was skipped:
-// a test that nobody runs says nothing. CI runs as root and so.
+// once more at the end, in few lines, because logs of whole clusters may follow the reason, and before it what took long. With -none it fails
+// when a test was skipped: a test that nobody runs says nothing. CI runs as root and so.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
 // event is a line of `go test -json` (cmd/test2json).
-type event struct{ Action, Package, Test, Output string }
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
+}
+
+// report is what is said at the end.
+type report struct {
+	skipped, failed []string // each with its reason; of those that were skipped only what must not be
+	long            []long   // longest first
+}
+
+// long is a test that took long. Its parts are not listed.
+type long struct {
+	test string
+	took time.Duration
+}
+
+// takesLong is from when on a test is one.
+const takesLong = time.Minute
 
 func main() {
 	none := flag.Bool("none", false, "fail when a test was skipped")
 	verbose := flag.Bool("v", false, "show what passes too")
 	flag.Parse()
-	skipped, failed, err := read(os.Stdin, os.Stdout, *verbose)
+	r, err := read(os.Stdin, os.Stdout, *verbose)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "skips:", err)
 		os.Exit(1)
 	}
-	for _, s := range skipped {
+	for _, l := range r.long {
+		fmt.Printf("%4.0f s: %s\n", l.took.Seconds(), l.test)
+	}
+	for _, s := range r.skipped {
 		fmt.Printf("skipped: %s\n", s)
 	}
-	for _, f := range failed {
+	for _, f := range r.failed {
 		fmt.Printf("failed: %s\n", f)
 	}
-	if *none && len(skipped) > 0 {
-		fmt.Fprintf(os.Stderr, "skips: %d tests did not run, and must: run them as root, with what scripts/deps.sh installs\n", len(skipped))
+	if *none && len(r.skipped) > 0 {
+		fmt.Fprintf(os.Stderr, "skips: %d tests did not run, and must: run them as root, with what scripts/deps.sh installs\n", len(r.skipped))
 		os.Exit(1)
 	}
 }
 
-// read copies what is to be seen and gives the tests that were skipped and must not be, and those that failed, each with its reason.
-func read(in io.Reader, out io.Writer, verbose bool) (skipped, failed []string, err error) {
+// read copies what is to be seen.
+func read(in io.Reader, out io.Writer, verbose bool) (r report, err error) {
 	said := map[string]string{} // by package and test, until it is known how it ended
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
@@ -50,6 +74,9 @@ func read(in io.Reader, out io.Writer, verbose bool) (skipped, failed []string, 
 			continue
 		}
 		key := e.Package + " " + e.Test
+		if took := time.Duration(e.Elapsed * float64(time.Second)); took >= takesLong && e.Test != "" && !strings.Contains(e.Test, "/") {
+			r.long = append(r.long, long{key, took})
+		}
 		switch e.Action {
 		case "output", "build-output":
 			if e.Test == "" || verbose {
@@ -65,30 +92,34 @@ func read(in io.Reader, out io.Writer, verbose bool) (skipped, failed []string, 
 				fmt.Fprint(out, said[key])
 			}
 			if e.Test != "" {
-				failed = append(failed, key+digest(said[key]))
+				r.failed = append(r.failed, key+digest(said[key]))
 			}
 			delete(said, key)
 		case "pass":
 			delete(said, key)
 		case "skip":
 			if e.Test != "" {
-				skipped = append(skipped, key+": "+why(said[key]))
+				r.skipped = append(r.skipped, key+": "+why(said[key]))
 			}
 			delete(said, key)
 		}
 	}
 	for key, text := range said { // it ended with its program: a panic, or a deadline
 		fmt.Fprintf(out, "--- did not end: %s\n%s", key, text)
-		failed = append(failed, key+": it did not end"+digest(text))
+		r.failed = append(r.failed, key+": it did not end"+digest(text))
 	}
-	return skipped, failed, lines.Err()
+	slices.SortFunc(r.long, func(a, b long) int { return cmp.Or(cmp.Compare(b.took, a.took), strings.Compare(a.test, b.test)) })
+	return r, lines.Err()
 }
 
-// digest is what a test said first: the first line of each message, whose other lines are further in.
+// digest is what a test said first: the first line of each message, whose other lines are further in, and of those that come from one
+// place, as of how far a cluster is, the first.
 func digest(output string) string {
 	var said []string
+	from := map[string]bool{}
 	for line := range strings.Lines(output) {
-		if message.MatchString(line) && len(said) < 12 {
+		if at := message.FindString(line); at != "" && !from[at] && len(said) < 12 {
+			from[at] = true
 			said = append(said, fmt.Sprintf("\n    %.300s", strings.TrimSpace(line)))
 		}
 	}
