@@ -21,7 +21,7 @@ import (
 	"kith.dev/tray"
 )
 
-const soon = 5 * time.Second
+const soon = time.Minute
 
 // stage is a desktop with a panel, a tray, and a daemon behind it.
 type stage struct {

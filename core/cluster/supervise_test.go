@@ -137,7 +137,7 @@ func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 
 func (d daemon) waitFor(t *testing.T, phase Phase) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := d.status.wait(ctx, func(s State) bool { return s.Phase == phase }); err != nil {
 		t.Fatalf("waiting for %s: %v", phase, err)
@@ -152,7 +152,7 @@ func alive(pid int) bool {
 // eventually fails the test if what does not come true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

@@ -77,7 +77,7 @@ func TestWhatIsMeantForAPeerGoesNowhereElse(t *testing.T) {
 	w.must(h.LinkSetUp(kith0))
 	w.lead()
 	for _, c := range conns {
-		w.must(c.SetDeadline(time.Now().Add(10 * time.Second)))
+		w.must(c.SetDeadline(time.Now().Add(2 * time.Minute)))
 		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
 			t.Errorf("a connection from %s that was open when the tunnel went: %v", c.LocalAddr(), err)
 		}

@@ -149,7 +149,7 @@ func guestsOfAlice() Relations {
 // settled waits until the fence found all links that it looks for.
 func (w *world) settled(f *Fence, rel Relations) {
 	w.t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		w.must(f.Set(rel))
 		w.must(f.bound)
 		if again := f.again(); again == 0 {

@@ -155,9 +155,9 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request, q url.Values) {
 
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for late := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for late := time.Now().Add(2 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(late) {
-			t.Fatal("not within 20 s: " + what)
+			t.Fatal("not within two minutes: " + what)
 		}
 	}
 }

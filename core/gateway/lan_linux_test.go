@@ -127,12 +127,12 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	case "told": // waits until it is told of a change
 		select {
 		case <-told:
-		case <-time.After(7 * time.Second):
+		case <-time.After(2 * time.Minute):
 			err = errors.New("nothing is told")
 		}
 		a.Stats = g.StatsAll()
 	case "overlaps":
-		for timeout := time.After(7 * time.Second); err == nil && len(a.Laps) == 0; {
+		for timeout := time.After(2 * time.Minute); err == nil && len(a.Laps) == 0; {
 			select {
 			case <-told:
 				a.Laps = g.Overlapping(o.ID)

@@ -23,7 +23,7 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // serveTCP lets the pod answer on a port: it says who called, then f goes on.
 func (p *end) serveTCP(port int, f func(net.Conn)) {

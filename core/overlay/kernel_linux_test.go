@@ -336,7 +336,7 @@ func TestAWayThatIsCutIsKnown(t *testing.T) {
 	}
 	await := func(want Direction) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(every) {
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(every) {
 			is, port := ways.Cut(addr("192.0.2.12"))
 			if is == want && port == int(cfg("a").Port) {
 				return
@@ -351,7 +351,7 @@ func TestAWayThatIsCutIsKnown(t *testing.T) {
 		defer ways.mu.Unlock()
 		return len(ways.heard) == 1 && ways.sure(time.Now())
 	}
-	for end := time.Now().Add(10 * time.Second); !heard(); time.Sleep(every) {
+	for end := time.Now().Add(2 * time.Minute); !heard(); time.Sleep(every) {
 		if time.Now().After(end) {
 			t.Fatal("nobody asks")
 		}

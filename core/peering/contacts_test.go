@@ -28,7 +28,7 @@ func keep(t testing.TB, who *identity.Identity) (*Contacts, *journal) {
 		select {
 		case err := <-done:
 			must(t, err)
-		case <-time.After(5 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("the contacts do not end")
 		}
 	})

@@ -28,7 +28,7 @@ func raw(t testing.TB, who *identity.Identity, d *daemon) *tls.Conn {
 	conn, err := tls.Dial("tcp", d.addr, config)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return conn
 }
 

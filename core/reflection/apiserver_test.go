@@ -34,7 +34,7 @@ func TestTheAPIServerOfHomeIsInEveryTwin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.leave()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if !cache.WaitFor(ctx, "", m.synced()...) {
 		t.Fatal("not everything was seen")

@@ -142,7 +142,7 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if !cache.WaitFor(ctx, "", append(first.synced(), second.synced()...)...) {
 		t.Fatal("not everything was seen")

@@ -73,7 +73,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	d.SetPeers([]v1alpha1.Peer{*peer})
 	wait := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %+v", what, d.Contact(peer))
 			}

@@ -16,7 +16,7 @@ func TestFollowerOfTheSnapshotIsToldOfChangesAlone(t *testing.T) {
 	b := &apitest.Backend{State: api.Status{Name: "alice"}, Known: []api.Peer{bob()}}
 	c := client.New(apitest.Serve(t, b, localapi.NewBroker(8)))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	next, stop := iter.Pull2(c.Snapshots(ctx))
 	defer stop()

@@ -77,7 +77,7 @@ func (l laptop) server() (stop func()) {
 	ctx, cancel := context.WithCancel(l.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	patience, end := context.WithTimeout(ctx, 10*time.Second)
+	patience, end := context.WithTimeout(ctx, 2*time.Minute)
 	defer end()
 	if err := r.WaitReady(patience); err != nil {
 		l.t.Fatal(err)
@@ -97,7 +97,7 @@ func alive(pid int) bool {
 
 func (l laptop) waitForStarts(n int) []int {
 	l.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if pids := l.starts(); len(pids) == n {
 			return pids
 		}

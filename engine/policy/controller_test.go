@@ -104,7 +104,7 @@ func (f *following) isolated() string {
 
 func (f *following) becomes(want string) {
 	f.t.Helper()
-	for end := time.Now().Add(10 * time.Second); f.isolated() != want; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); f.isolated() != want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			f.t.Fatalf("isolated are %q, want %q", f.isolated(), want)
 		}
@@ -283,7 +283,7 @@ func TestAFailureIsToldOnceOnThePolicy(t *testing.T) {
 		}
 		return n
 	}
-	for end := time.Now().Add(10 * time.Second); told() == 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); told() == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nobody was told")
 		}

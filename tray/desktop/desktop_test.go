@@ -30,7 +30,7 @@ func with(t *testing.T, env map[string]string, programs map[string]string) *Desk
 func eventually(t *testing.T, path, want string) {
 	t.Helper()
 	var got []byte
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if got, _ = os.ReadFile(path); strings.TrimSpace(string(got)) == want {
 			return
 		}
