@@ -94,7 +94,7 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 		} else if next != nil { // who is cut is on the disk before anybody is
 			return m.again(j, next)
 		}
-		if err := record.EndContract(ctx, c.Client, &inForce[i], "this laptop was untethered"); err != nil {
+		if err := record.EndContract(ctx, c.Client, &inForce[i], v1alpha1.EndUntethered); err != nil {
 			return fmt.Errorf("end the contract with %s: %w", j.Peer, err)
 		}
 	}

@@ -50,9 +50,9 @@ func (r *Reconciler) contract(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	switch {
 	case ctr.DeletionTimestamp == nil && ctr.Status.State == v1alpha1.StateEnding: // whoever said so did not get further
-		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, ctr.Status.Why)
+		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, record.EndReason(&ctr))
 	case ctr.DeletionTimestamp == nil && forgotten:
-		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, "the peer was forgotten")
+		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, v1alpha1.EndPeerForgotten)
 	case ctr.DeletionTimestamp == nil: // when it is over the Peer's reconciler ends it
 		return ctrl.Result{RequeueAfter: untilOver(&ctr)}, nil
 	case !controllerutil.ContainsFinalizer(&ctr, v1alpha1.FinalizerContract):
@@ -106,6 +106,6 @@ func (r *Reconciler) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alp
 	}
 	r.Announce(api.Event{Type: api.EventPeeringEnded, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message:   "the contract with " + peer.Name + " is over: " + ctr.Status.Why,
-		Direction: direction, ByPeer: ctr.Status.Why == record.EndedBy(peer.Name)})
+		Direction: direction, ByPeer: record.EndReason(ctr) == v1alpha1.EndedByPeer})
 	return nil
 }

@@ -126,7 +126,7 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
 			continue
 		}
-		if err := record.EndContract(ctx, r.Client, ctr, record.EndedBy(peer)); err != nil {
+		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
 			r.Log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
@@ -305,7 +305,7 @@ func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *
 			continue
 		}
 		r.Log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
-		if err := record.EndContract(ctx, r.Client, ctr, record.EndedBy(peer.Name)); err != nil {
+		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
 			return 0, err
 		}
 		now := metav1.Now()

@@ -638,7 +638,7 @@ func (c *Cluster) endProviding(ctx context.Context, peer string) error {
 		if ctr.Spec.Peer != peer || ctr.Spec.Role != v1alpha1.RoleProvider {
 			continue
 		}
-		if err := record.EndContract(ctx, c.Client, ctr, "ended here"); err != nil {
+		if err := record.EndContract(ctx, c.Client, ctr, v1alpha1.EndedHere); err != nil {
 			return err
 		}
 	}

@@ -39,9 +39,6 @@ type Config struct {
 	Told func(done string)           // after each step; or nil
 }
 
-// why is what peers are told.
-const why = "Kith is being removed there"
-
 // managed is on what Kith made.
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
@@ -108,7 +105,7 @@ func (c Config) end(ctx context.Context) error {
 		}
 		for i := range contracts.Items {
 			if ctr := &contracts.Items[i]; ctr.DeletionTimestamp == nil {
-				if err := record.EndContract(ctx, c.Client, ctr, why); err != nil {
+				if err := record.EndContract(ctx, c.Client, ctr, v1alpha1.EndUninstalled); err != nil {
 					return err
 				}
 			}

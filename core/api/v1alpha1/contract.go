@@ -88,10 +88,27 @@ type ContractSpec struct {
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
 
+// EndReason is why a contract ends.
+// +kubebuilder:validation:Enum=EndedByPeer;EndedHere;RanOut;PeerForgotten;Untethered;Uninstalled
+type EndReason string
+
+// The reasons.
+const (
+	EndedByPeer      EndReason = "EndedByPeer"
+	EndedHere        EndReason = "EndedHere"
+	EndRanOut        EndReason = "RanOut"        // its time is over, and it was not renewed
+	EndPeerForgotten EndReason = "PeerForgotten" // by `kith peers forget`, or by the end of its Peer
+	EndUntethered    EndReason = "Untethered"    // the owner took this laptop back
+	EndUninstalled   EndReason = "Uninstalled"   // Kith is being removed here
+)
+
 // ContractStatus is the use against the contract.
 type ContractStatus struct {
 	// +optional
 	State RelationState `json:"state,omitempty"`
+	// endReason is why the contract ends, once state is Ending.
+	// +optional
+	EndReason EndReason `json:"endReason,omitempty"`
 	// +optional
 	Why string `json:"why,omitempty"`
 	// used is the sum of the requests of the pods under the contract.

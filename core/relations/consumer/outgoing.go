@@ -24,9 +24,9 @@ func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact li
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
 		r.withdraw(ctx, peer, out.RequestID, false)
-		return 0, r.end(ctx, peer, ctr, "ended here")
+		return 0, r.end(ctx, peer, ctr, v1alpha1.EndedHere)
 	case ctr != nil && time.Now().After(ctr.Spec.NotAfter.Time):
-		return 0, r.end(ctx, peer, ctr, "the contract ran out")
+		return 0, r.end(ctx, peer, ctr, v1alpha1.EndRanOut)
 	case ctr != nil:
 		return r.keep(ctx, peer, contact, ctr, syncErr)
 	case len(contracts) > 0: // the contract's own reconciler goes on
@@ -135,11 +135,11 @@ func (r *Consumer) set(ctx context.Context, peer *v1alpha1.Peer, e peering.Event
 }
 
 // end deletes the contract; its own reconciler does the rest.
-func (r *Consumer) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, why string) error {
-	if err := r.set(ctx, peer, peering.EventEnded, why); err != nil {
+func (r *Consumer) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, reason v1alpha1.EndReason) error {
+	if err := r.set(ctx, peer, peering.EventEnded, record.Ended(reason, peer.Name)); err != nil {
 		return err
 	}
-	return record.EndContract(ctx, r.Client, ctr, why)
+	return record.EndContract(ctx, r.Client, ctr, reason)
 }
 
 // revise goes on with what was asked on top of a contract in force, and renews the contract when its time comes. again says

@@ -80,7 +80,7 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 			continue
 		}
 		p.Log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
-		return record.EndContract(ctx, p.Client, ctr, record.EndedBy(peer.Name))
+		return record.EndContract(ctx, p.Client, ctr, v1alpha1.EndedByPeer)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact li
 		})
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
-		return record.EndContract(ctx, p.Client, ctr, "the contract ran out")
+		return record.EndContract(ctx, p.Client, ctr, v1alpha1.EndRanOut)
 	}
 	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != ""
 	if linked {

@@ -89,13 +89,42 @@ func PutContract(ctx context.Context, c client.Client, old, ctr *v1alpha1.Contra
 	return c.Patch(ctx, old, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// EndedBy is why a contract ends that the peer has ended.
-func EndedBy(peer string) string { return peer + " ended the contract" }
+// ended are the reasons in words. The peer's name stands before that of what it did.
+var ended = map[v1alpha1.EndReason]string{
+	v1alpha1.EndedByPeer: " ended the contract", v1alpha1.EndedHere: "ended here", v1alpha1.EndRanOut: "the contract ran out",
+	v1alpha1.EndPeerForgotten: "the peer was forgotten", v1alpha1.EndUntethered: "this laptop was untethered",
+	v1alpha1.EndUninstalled: "Kith is being removed here",
+}
+
+// Ended says in words why a contract with a peer ends.
+func Ended(reason v1alpha1.EndReason, peer string) string {
+	if reason == v1alpha1.EndedByPeer {
+		return peer + ended[reason]
+	}
+	return ended[reason]
+}
+
+// EndReason is why a contract that is ending ends. One that began to before there were reasons has the words alone.
+func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
+	if ctr.Status.EndReason != "" {
+		return ctr.Status.EndReason
+	}
+	for reason := range ended {
+		if ctr.Status.Why == Ended(reason, ctr.Spec.Peer) { // stored by an older Kith
+			return reason
+		}
+	}
+	return v1alpha1.EndedHere
+}
 
 // EndContract has a contract end; its reconciler does the rest.
-func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
-	if err := SetContract(ctx, c, ctr, v1alpha1.StateEnding, why); err != nil {
-		return err
+func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, reason v1alpha1.EndReason) error {
+	if ctr.Status.State != v1alpha1.StateEnding || ctr.Status.EndReason != reason {
+		before := ctr.DeepCopy()
+		ctr.Status.State, ctr.Status.EndReason, ctr.Status.Why = v1alpha1.StateEnding, reason, Ended(reason, ctr.Spec.Peer)
+		if err := client.IgnoreNotFound(c.Status().Patch(ctx, ctr, client.MergeFrom(before))); err != nil {
+			return err
+		}
 	}
 	return client.IgnoreNotFound(c.Delete(ctx, ctr))
 }
