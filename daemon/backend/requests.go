@@ -152,7 +152,7 @@ func (b *Backend) Accept(ctx context.Context, ref string, shown api.Resources) (
 			return api.Request{}, err
 		}
 	}
-	err = c.Provider.Accept(ctx, r, most, "owner")
+	err = c.Provider.Accept(ctx, r, most, "")
 	var nothing *sharing.Refusal
 	if errors.As(err, &nothing) {
 		return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Spec.PeerName, Reason: nothing.Reason, Do: whatToGrant(r)}
@@ -177,7 +177,7 @@ func (b *Backend) Decline(ctx context.Context, ref string) (api.Request, error) 
 	if err != nil {
 		return api.Request{}, err
 	}
-	if err := provider.Decline(ctx, c.Client, r, "owner"); err != nil {
+	if err := provider.Decline(ctx, c.Client, r); err != nil {
 		return api.Request{}, internal(err)
 	}
 	return b.answered(r), nil

@@ -52,9 +52,12 @@ type PeeringRequestStatus struct {
 	// +optional
 	// +kubebuilder:default=Pending
 	Answer Answer `json:"answer,omitempty"`
-	// answeredBy says who: "owner", or the SharingPolicy that answers by itself.
+	// answeredBy says who, in words: "owner", "policy default".
 	// +optional
 	AnsweredBy string `json:"answeredBy,omitempty"`
+	// policy is the SharingPolicy that answered by itself, or, to a laptop that asks to be run, the TetherPolicy; none when the owner did.
+	// +optional
+	Policy string `json:"policy,omitempty"`
 	// reason for a decline, shown to the peer.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256

@@ -277,14 +277,11 @@ func attempt(peer *v1alpha1.Peer) int64 {
 	return last
 }
 
-// answeredByPolicy begins the answeredBy of a request that a policy answered.
-const answeredByPolicy = "policy "
-
 // word is whose yes an accepted request has: the policy that counts, and whether the laptop's key was compared by it: by the code, or by
 // its whole ID in the policy that answered.
 func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (policy string, compared bool, err error) {
-	name, auto := strings.CutPrefix(request.Status.AnsweredBy, answeredByPolicy)
-	if !auto {
+	name := record.AnsweringPolicy(request)
+	if name == "" {
 		of, err := c.policyFor(ctx, peer)
 		if err != nil || of == nil {
 			return "", request.Spec.Code != "", err

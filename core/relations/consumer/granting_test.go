@@ -57,7 +57,7 @@ func (w *between) accepted(t *testing.T) v1alpha1.Contract {
 	if len(open) != 1 {
 		t.Fatalf("%d requests at bob", len(open))
 	}
-	if err := w.bob.Accept(t.Context(), &open[0], nil, "owner"); err != nil {
+	if err := w.bob.Accept(t.Context(), &open[0], nil, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.bob.answered(t, open[0].Name)

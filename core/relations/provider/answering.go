@@ -25,17 +25,18 @@ func Pending(r *v1alpha1.PeeringRequest) bool {
 	return unanswered && time.Now().Before(r.Spec.Expires.Time)
 }
 
-// Decline declines a request; by says who does.
-func Decline(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, by string) error {
-	return answer(ctx, c, r, v1alpha1.AnswerDeclined, by, "")
+// Decline declines a request, as its owner.
+func Decline(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest) error {
+	return answer(ctx, c, r, v1alpha1.AnswerDeclined, "", "")
 }
 
 // maxReason of a decline, in bytes; longer ones are cut.
 const maxReason = 256
 
-func answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, answer v1alpha1.Answer, by, reason string) error {
+// answer writes an answer down. The policy is the one that gives it; "" when the owner does, or when nobody did in time.
+func answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, answer v1alpha1.Answer, policy, reason string) error {
 	before := r.DeepCopy()
-	r.Status.Answer, r.Status.AnsweredBy, r.Status.Reason = answer, by, wire.Cut(reason, maxReason)
+	r.Status.Answer, r.Status.Policy, r.Status.AnsweredBy, r.Status.Reason = answer, policy, record.AnsweredBy(answer, policy), wire.Cut(reason, maxReason)
 	if err := c.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("answer request %s: %w", r.Name, err)
 	}

@@ -45,7 +45,7 @@ func TestWhatAnAskerHears(t *testing.T) {
 				}
 				if c.answer != "" {
 					r := d.requests(t)[0]
-					if err := answer(t.Context(), d.client, &r, c.answer, "owner", c.reason); err != nil {
+					if err := answer(t.Context(), d.client, &r, c.answer, "", c.reason); err != nil {
 						t.Fatal(err)
 					}
 				}

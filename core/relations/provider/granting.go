@@ -91,9 +91,9 @@ func (p *Provider) weigh(ctx context.Context, peer *v1alpha1.Peer, changes strin
 	return grant, no, err
 }
 
-// Accept accepts a request; by says who does. No more will be granted than would be at this moment, and not more than shown,
-// which is what the one who accepts was shown; nil: nothing was. The error is a *sharing.Refusal when nothing can be granted.
-func (p *Provider) Accept(ctx context.Context, r *v1alpha1.PeeringRequest, shown corev1.ResourceList, by string) error {
+// Accept accepts a request, as a policy that answers by itself or, where that is "", as the owner. No more will be granted than would be at
+// this moment, and not more than shown, which is what the one who accepts was shown; nil: nothing was. The error is a *sharing.Refusal when nothing can be granted.
+func (p *Provider) Accept(ctx context.Context, r *v1alpha1.PeeringRequest, shown corev1.ResourceList, policy string) error {
 	first := true
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if !first { // keepGrant was first
@@ -115,7 +115,8 @@ func (p *Provider) Accept(ctx context.Context, r *v1alpha1.PeeringRequest, shown
 			return &sharing.Refusal{Reason: grant.Refusal}
 		}
 		before := r.DeepCopy()
-		r.Status.Answer, r.Status.AnsweredBy, r.Status.Grant = v1alpha1.AnswerAccepted, by, &grant
+		r.Status.Answer, r.Status.Policy, r.Status.Grant = v1alpha1.AnswerAccepted, policy, &grant
+		r.Status.AnsweredBy = record.AnsweredBy(r.Status.Answer, policy)
 		return p.Client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {

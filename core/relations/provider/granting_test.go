@@ -93,7 +93,7 @@ func TestAYesGivesNoMoreThanWasShown(t *testing.T) {
 			if c.before != nil {
 				d.share(t, c.before)
 			}
-			if err := d.Accept(t.Context(), &r, c.shown, "owner"); err != nil {
+			if err := d.Accept(t.Context(), &r, c.shown, ""); err != nil {
 				t.Fatal(err)
 			}
 			if c.after != nil {
@@ -138,7 +138,7 @@ func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
 	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused, s.Amounts["cpu"] = false, "3" })
 	stale := says("cpu 3, memory 8Gi, pods 55")
 	accepted := stale.DeepCopy()
-	if err := answer(t.Context(), d.client, accepted, v1alpha1.AnswerAccepted, "kubectl", ""); err != nil {
+	if err := answer(t.Context(), d.client, accepted, v1alpha1.AnswerAccepted, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	d.share(t, everything)
@@ -159,10 +159,10 @@ func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
 	r = d.requests(t)[0]
 	id = r.Name
 	look()
-	if err := d.Accept(t.Context(), &r, list("cpu", "2", "memory", "1Gi", "pods", "5"), "owner"); err != nil {
+	if err := d.Accept(t.Context(), &r, list("cpu", "2", "memory", "1Gi", "pods", "5"), ""); err != nil {
 		t.Error(err)
 	}
-	if err := d.Accept(t.Context(), &r, nil, "owner"); err == nil {
+	if err := d.Accept(t.Context(), &r, nil, ""); err == nil {
 		t.Error("accepted twice")
 	}
 	if got := d.offered(t, alice, id)["cpu"]; got != "2" {
@@ -180,11 +180,11 @@ func TestWhatGivesNothingCannotBeAccepted(t *testing.T) {
 	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
 	r := d.requests(t)[0]
 	var nothing *sharing.Refusal
-	if err := d.Accept(t.Context(), &r, nil, "owner"); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
+	if err := d.Accept(t.Context(), &r, nil, ""); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
 		t.Errorf("%v", err)
 	}
 	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = false })
-	if err := d.Accept(t.Context(), &r, nil, "owner"); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
+	if err := d.Accept(t.Context(), &r, nil, ""); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
 		t.Error(err)
 	}
 }
@@ -242,7 +242,7 @@ func TestWhileNoNodeTakesGuestsQuestionsWait(t *testing.T) {
 	}
 	r := d.requests(t)[0]
 	var nothing *sharing.Refusal
-	if err := d.Accept(t.Context(), &r, nil, "owner"); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
+	if err := d.Accept(t.Context(), &r, nil, ""); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
 		t.Errorf("%v", err)
 	}
 	for _, node := range nodes.Items {
@@ -254,7 +254,7 @@ func TestWhileNoNodeTakesGuestsQuestionsWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Accept(t.Context(), &r, nil, "owner"); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
+	if err := d.Accept(t.Context(), &r, nil, ""); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
 		t.Error(err)
 	}
 }

@@ -150,9 +150,9 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 
 // byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
 func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
-	err := p.Accept(ctx, request, nil, policyName+policy.Name)
+	err := p.Accept(ctx, request, nil, policy.Name)
 	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
-		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
+		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policy.Name, nothing.Reason)
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,14 +170,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	return nil
 }
 
-// policyName begins the answeredBy of a request that a SharingPolicy answered, or, of a laptop that wants to be run, a TetherPolicy.
-const policyName = "policy "
-
 // ownersWord says whether an accepted request means that the owner compared the key: by the code in it, or by the whole ID in
 // the policy that answers. A policy that accepts whoever comes compares nothing.
 func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) bool {
-	name, auto := strings.CutPrefix(r.Status.AnsweredBy, policyName)
-	if !auto {
+	name := record.AnsweringPolicy(r)
+	if name == "" {
 		return r.Spec.Code != ""
 	}
 	var policy v1alpha1.SharingPolicy

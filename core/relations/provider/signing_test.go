@@ -36,7 +36,7 @@ func (d *world) saysYes(t *testing.T, who *identity.Identity, asked map[string]s
 	if err := d.client.Get(t.Context(), client.ObjectKey{Name: id}, &r); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Accept(t.Context(), &r, nil, "owner"); err != nil {
+	if err := d.Accept(t.Context(), &r, nil, ""); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -111,7 +111,7 @@ func (p *Provider) askTether(ctx context.Context, caller peering.Caller, q peeri
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name, Message: received(peer.Name, request, grant),
 	})
 	if answer == peering.TetherYes {
-		if err := p.Accept(ctx, request, nil, policyName+policy); err != nil {
+		if err := p.Accept(ctx, request, nil, policy); err != nil {
 			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
 		}
 	}

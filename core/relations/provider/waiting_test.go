@@ -65,7 +65,7 @@ func TestAFloodOfQuestionsDoesNotBlockPairing(t *testing.T) {
 		}
 		for i := range pending {
 			if pending[i].Name == name {
-				if err := answer(t.Context(), d.client, &pending[i], v1alpha1.AnswerAccepted, "owner", ""); err != nil {
+				if err := answer(t.Context(), d.client, &pending[i], v1alpha1.AnswerAccepted, "", ""); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -212,7 +212,7 @@ func TestAnImpostorIsAskedAboutAndAcceptedByNoPolicy(t *testing.T) {
 			t.Errorf("%s: answer %q, want %q (%v)", tc.who, r.Status.Answer, tc.answer, err)
 		}
 		if tc.answer == "" { // the owner says yes: it is a stranger's share, not carol's
-			if err := answer(t.Context(), d.client, &r, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
+			if err := answer(t.Context(), d.client, &r, v1alpha1.AnswerAccepted, "", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
