@@ -194,6 +194,9 @@ type DirectionStatus struct {
 	// attempt is the spec.request.attempt that was asked last (outgoing only).
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
+	// asking: the question is on its way, and the peer has not answered it (outgoing only).
+	// +optional
+	Asking bool `json:"asking,omitempty"`
 	// requestID of the pending request.
 	// +optional
 	RequestID string `json:"requestID,omitempty"`

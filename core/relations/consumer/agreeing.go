@@ -231,12 +231,9 @@ func (r *Consumer) pend(ctx context.Context, peer *v1alpha1.Peer) error {
 	return nil
 }
 
-// asking begins the sentence of a direction whose question is on its way.
-const asking = "asking the owner of "
-
 // Asking says whether the question is on its way: this side's nonce may be out, and the peer has not answered it.
 func Asking(d v1alpha1.DirectionStatus) bool {
-	return d.RequestID == "" && strings.HasPrefix(d.Why, asking)
+	return d.RequestID == "" && (d.Asking || d.State == v1alpha1.StateRequested) // an older Kith left the state alone
 }
 
 // Look says when to look again whether a request that waits for the owner's word still stands; 0 for never. Its expiry is a

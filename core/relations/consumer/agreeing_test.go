@@ -509,7 +509,7 @@ func TestABrokenOffPairingIsNotTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer = alice.peer(t, "bob")
-	peer.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 2, Why: asking + "bob"}
+	peer.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 2, Why: "asking the owner of bob"}
 	if err := alice.Status().Update(t.Context(), peer); err != nil {
 		t.Fatal(err)
 	}

@@ -87,9 +87,9 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	}
 	asked, err := to.Ask(ctx, ask, !known, func() error {
 		if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
-			record.Step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
+			record.Step(&s.Outgoing, peering.EventAsked, "asking the owner of "+peer.Name)
 			settle(&s.Outgoing)
-			s.Outgoing.Attempt = attempt
+			s.Outgoing.Attempt, s.Outgoing.Asking = attempt, true
 		}); err != nil {
 			return err
 		}
@@ -120,6 +120,7 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	expires := metav1.NewTime(asked.Expires)
 	if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		record.Step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
+		s.Outgoing.Asking = false
 		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
 	}); err != nil {
 		return err

@@ -113,7 +113,7 @@ func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, chan
 }
 
 // Step takes a direction through the table of transitions, with the reason for people. The time only moves when
-// the state does. What cannot happen in a state, an echo of the past, changes nothing.
+// the state does, and a question is on its way no more. What cannot happen in a state, an echo of the past, changes nothing.
 func Step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
 	next, ok := peering.Next(peering.State(d.State), event)
 	if !ok {
@@ -123,7 +123,7 @@ func Step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
 		now := metav1.Now()
 		d.State, d.Since = state, &now
 	}
-	d.Why = why
+	d.Why, d.Asking = why, false
 }
 
 // StateOf reads a state; a fresh object has none.
