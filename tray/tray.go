@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// forgets is how long a fold stays open, a question stands, and what went wrong is shown.
+	// forgets is how long what went wrong is shown.
 	forgets = time.Minute
 	// hostPatience is how long a desktop may take to start its panel.
 	hostPatience = 20 * time.Second
@@ -162,7 +162,7 @@ func (t *Tray) loop(ctx context.Context) {
 		case <-t.Activated:
 			t.sayHere()
 		case <-forget.C:
-			t.state.Open, t.state.Sure, t.state.Note = menu.NoFold, "", ""
+			t.state.Note = ""
 		}
 		t.show()
 	}
@@ -236,7 +236,6 @@ func (t *Tray) hear(s api.Snapshot, err error) {
 		t.Log.Warn("no word from the daemon", "err", err)
 	}
 	t.state.Link, t.state.Why, t.state.Snapshot = link, why, api.Snapshot{}
-	t.state.Open, t.state.Sure = menu.NoFold, ""
 	if link == menu.Forbidden {
 		t.sayForbidden(why)
 	}

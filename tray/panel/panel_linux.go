@@ -29,7 +29,7 @@ type Panel struct {
 // New offers the icon on the bus. Nobody sees it before Run.
 func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	p := &Panel{told: newTold(), conn: conn, log: log, shown: first, icons: pixmaps(first.Icon)}
-	p.menu = &dbusmenu{told: p.told, log: log, numbers: map[string]int32{}}
+	p.menu = &dbusmenu{told: p.told, log: log, settle: p.settle}
 	p.menu.set(first.Items)
 	err := errors.Join(
 		p.offer(itemPath, itemInterface, notifier{p.told}, itemProperties(first, p.icons), itemSignals),
@@ -96,7 +96,19 @@ func (p *Panel) Show(next Picture) {
 		p.emit(itemPath, itemInterface+".NewToolTip")
 	}
 	p.shown = next
-	changed, revision := p.menu.set(next.Items)
+	p.list()
+}
+
+// settle shows what an open menu did not take.
+func (p *Panel) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list()
+}
+
+// list has the menu be what is shown. It is called with mu held.
+func (p *Panel) list() {
+	changed, revision := p.menu.set(p.shown.Items)
 	if len(changed) > 0 {
 		p.emit(menuPath, menuInterface+".ItemsPropertiesUpdated", changed, []removedProperties{})
 	}

@@ -63,12 +63,14 @@ func TestPanelShowsTheMenuAsItIs(t *testing.T) {
 	bus := bustest.Start(t)
 	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Tooltip: "a <b>", Items: []menu.Item{
 		{ID: "head", Label: "under_score", Disabled: true}, {ID: "line"}, item("bob", "bob"),
-		{ID: "r", Label: "half", Mark: menu.Radio, On: true, Action: menu.Action{Verb: menu.Share, About: "50%"}},
+		{ID: "r", Label: "half", Box: true, On: true, Action: menu.Action{Verb: menu.SetKind, About: "half"}},
+		{ID: "more", Label: "more", Items: []menu.Item{item("carol", "carol"), {ID: "most", Label: "most", Items: []menu.Item{item("dave", "dave")}}}},
 	}})
 	w := bus.Watch(t, 0)
 	m := w.Menu(t)
 	lines := m.Lines(t)
-	if len(lines) != 4 || lines[0].Label != "under__score" || lines[0].Enabled || lines[1].Label != "" || !lines[3].Checked || lines[3].Toggle != "radio" {
+	if len(lines) != 8 || lines[0].Label != "under__score" || lines[0].Enabled || lines[1].Label != "" || !lines[3].Checked || lines[3].Toggle != "checkmark" ||
+		!lines[4].Opens || lines[5].Depth != 1 || !lines[6].Opens || lines[7].Depth != 2 {
 		t.Fatal(lines)
 	}
 	for name, want := range map[string]any{"Id": "kith", "Status": "Active", "ItemIsMenu": true, "Menu": m.Path + "/menu"} {
@@ -89,6 +91,18 @@ func TestPanelShowsTheMenuAsItIs(t *testing.T) {
 	if got := clicked(t, p); got != (menu.Action{Verb: menu.Ask, About: "bob"}) {
 		t.Error(got)
 	}
+	m.Click(t, "dave")
+	if got := clicked(t, p); got != (menu.Action{Verb: menu.Ask, About: "dave"}) {
+		t.Error(got)
+	}
+	for _, test := range []struct {
+		parent, depth int32
+		want          string
+	}{{0, 1, "5"}, {0, 0, "0"}, {lines[4].Number, -1, "2"}, {lines[6].Number, 1, "1"}} {
+		if got := children(t, m, test.parent, test.depth); got != test.want {
+			t.Errorf("below %d to depth %d are %s, want %s", test.parent, test.depth, got, test.want)
+		}
+	}
 	if needs, err := boolOf(m.Call("AboutToShow", int32(0))); err != nil || needs {
 		t.Error(needs, err)
 	}
@@ -96,6 +110,80 @@ func TestPanelShowsTheMenuAsItIs(t *testing.T) {
 	case <-p.Opened():
 	case <-time.After(2 * time.Minute):
 		t.Error("nobody was told that the menu opens")
+	}
+}
+
+func children(t *testing.T, m *bustest.Menu, parent, depth int32) string {
+	t.Helper()
+	var revision uint32
+	var root struct {
+		ID         int32
+		Properties map[string]dbus.Variant
+		Children   []dbus.Variant
+	}
+	if err := m.Call("GetLayout", parent, depth, []string{"label"}).Store(&revision, &root); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(len(root.Children))
+}
+
+// While the menu is open nothing in it comes, goes or moves, and what is gone cannot be clicked; once it is closed it is what is to be
+// shown by then.
+func TestAnOpenMenuStays(t *testing.T) {
+	bus := bustest.Start(t)
+	labels := func(m *bustest.Menu) string {
+		var all []string
+		for _, l := range m.Lines(t) {
+			all = append(all, fmt.Sprint(l.Label, l.Enabled))
+		}
+		return strings.Join(all, " ")
+	}
+	first := []menu.Item{item("a", "a"), {ID: "more", Label: "more", Items: []menu.Item{item("b", "b"), item("c", "c")}}}
+	next := []menu.Item{item("new", "new"), item("a", "a2"), {ID: "more", Label: "more", Items: []menu.Item{item("c", "c"), item("d", "d")}}}
+	const was, held, is = "atrue moretrue btrue ctrue", "a2true moretrue bfalse ctrue", "newtrue a2true moretrue ctrue dtrue"
+	for name, test := range map[string]struct {
+		opens, closes func(m *bustest.Menu)
+	}{
+		"a panel that says so": {
+			func(m *bustest.Menu) { m.Event(0, "opened") }, func(m *bustest.Menu) { m.Event(0, "closed") },
+		},
+		"one that says so in groups": {
+			func(m *bustest.Menu) { m.Call("AboutToShowGroup", []int32{0}); m.EventGroup(0, "opened") }, func(m *bustest.Menu) { m.EventGroup(0, "closed") },
+		},
+		"one that only asks, and a click": {
+			func(m *bustest.Menu) { m.Call("AboutToShow", int32(0)) }, func(m *bustest.Menu) { m.Click(t, "a2") },
+		},
+		"one that never says that it was closed": {
+			func(m *bustest.Menu) { m.Event(0, "opened") },
+			func(m *bustest.Menu) {
+				time.Sleep(1100 * time.Millisecond) // sooner it is still the same time
+				if needs, err := boolOf(m.Call("AboutToShow", int32(0))); err != nil || !needs {
+					t.Error("the panel is to read it anew: ", needs, err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: first})
+			w := bus.Watch(t, 0)
+			defer w.Close()
+			m := w.Menu(t)
+			if got := labels(m); got != was {
+				t.Fatal(got)
+			}
+			revision, _, _ := m.Read()
+			test.opens(m)
+			p.Show(panel.Picture{Icon: icon.Alone, Items: next})
+			if now, _, _ := m.Read(); now != revision || labels(m) != held {
+				t.Errorf("revision %d, it was %d: %s", now, revision, labels(m))
+			}
+			m.Event(m.Lines(t)[2].Number, "clicked") // b
+			none(t, p)
+			test.closes(m)
+			if now, _, _ := m.Read(); now != revision+1 || labels(m) != is {
+				t.Errorf("revision %d, it was %d: %s", now, revision, labels(m))
+			}
+		})
 	}
 }
 
