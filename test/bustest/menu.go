@@ -55,6 +55,11 @@ func (m *Menu) Call(method string, args ...any) *dbus.Call {
 	return m.object().Call("com.canonical.dbusmenu."+method, 0, args...)
 }
 
+// Go makes a call to the menu and does not wait for the answer, which goes to the channel.
+func (m *Menu) Go(answers chan *dbus.Call, method string, args ...any) *dbus.Call {
+	return m.object().Go("com.canonical.dbusmenu."+method, 0, answers, args...)
+}
+
 type node struct {
 	ID         int32
 	Properties map[string]dbus.Variant

@@ -50,11 +50,11 @@ type (
 	}
 )
 
-// quiet is how long after its last sign of life a menu counts as open, where the panel does not say that it was closed. again is from
-// when on another word of its being opened means that it had been closed.
+// Most panels say when the menu was opened and when it was closed. Xfce's only asks before it shows it, and GNOME's asks at its start, too.
+// So what only asked has it open until it asks again, after more than again, or is quiet for long.
 const (
-	quiet = time.Minute
 	again = time.Second
+	quiet = 2 * time.Minute
 )
 
 // dbusmenu answers for the menu. Entry 0 is the menu itself. While it is open its items stay where they are.
@@ -71,7 +71,7 @@ type dbusmenu struct {
 	last     int32            // the highest number given so far
 	revision uint32
 	opened   time.Time   // when the panel opened the menu; zero: it is closed
-	closes   *time.Timer // ends what the panel does not
+	closes   *time.Timer // closes what was only asked about; nil where the panel will say so
 }
 
 // entry is an item with the numbers of those in its submenu.
@@ -117,22 +117,26 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 	return changed, d.revision
 }
 
-// open notes that the menu is about to be looked at. It reports whether the panel has to read it anew.
-func (d *dbusmenu) open() (anew bool) {
+// open notes that the menu is about to be looked at; asked: the panel has only asked. It reports whether the panel has to read it anew.
+func (d *dbusmenu) open(asked bool) (anew bool) {
 	d.mu.Lock()
 	before := d.revision
 	if !d.opened.IsZero() && time.Since(d.opened) > again { // nobody said that it was closed
-		d.opened = time.Time{}
 		d.mu.Unlock()
-		d.settle()
+		d.close()
 		d.mu.Lock()
 	}
 	if d.opened.IsZero() {
 		d.opened = time.Now()
+		if asked {
+			d.closes = time.AfterFunc(quiet, d.close)
+		}
+	} else if !asked && d.closes != nil {
+		d.closes.Stop()
+		d.closes = nil
 	}
 	anew = d.revision != before
 	d.mu.Unlock()
-	d.alive()
 	d.told.open()
 	return anew
 }
@@ -141,13 +145,9 @@ func (d *dbusmenu) open() (anew bool) {
 func (d *dbusmenu) alive() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.opened.IsZero() {
-		return
+	if d.closes != nil {
+		d.closes.Reset(quiet)
 	}
-	if d.closes == nil {
-		d.closes = time.AfterFunc(quiet, d.close)
-	}
-	d.closes.Reset(quiet)
 }
 
 // close notes that nobody looks at the menu any more.
@@ -155,6 +155,10 @@ func (d *dbusmenu) close() {
 	d.mu.Lock()
 	was := d.opened
 	d.opened = time.Time{}
+	if d.closes != nil {
+		d.closes.Stop()
+		d.closes = nil
+	}
 	d.mu.Unlock()
 	if !was.IsZero() {
 		d.settle()
@@ -265,7 +269,7 @@ func (d *dbusmenu) GetProperty(id int32, name string) (dbus.Variant, *dbus.Error
 func (d *dbusmenu) Event(id int32, kind string, _ dbus.Variant, _ uint32) *dbus.Error {
 	switch {
 	case id == 0 && kind == "opened":
-		d.open()
+		d.open(false)
 		return nil
 	case id == 0 && kind == "closed":
 		d.close()
@@ -308,7 +312,7 @@ func (d *dbusmenu) EventGroup(events []event) (unknown []int32, _ *dbus.Error) {
 // AboutToShow implements the method of that name.
 func (d *dbusmenu) AboutToShow(id int32) (bool, *dbus.Error) {
 	if id == 0 {
-		return d.open(), nil
+		return d.open(true), nil
 	}
 	d.alive()
 	return false, nil

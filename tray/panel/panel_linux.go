@@ -17,7 +17,7 @@ import (
 // Panel is one icon with its menu. Make it with New, then Run it once; Show may be called at any time.
 type Panel struct {
 	told
-	conn *dbus.Conn
+	conn session.Bus
 	log  *slog.Logger
 
 	mu    sync.Mutex
@@ -40,6 +40,7 @@ func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("offer the icon on the session bus: %w", err)
 	}
+	conn.Answer(menuPath, menuInterface, p.menu)
 	// The specification wants the name; no panel that was seen needs it.
 	if _, err := conn.RequestName(fmt.Sprintf("org.kde.StatusNotifierItem-%d-1", os.Getpid()), dbus.NameFlagDoNotQueue); err != nil {
 		log.Debug("no name for the icon", "err", err)
@@ -69,7 +70,7 @@ func (p *Panel) export(path dbus.ObjectPath, iface string, values map[string]any
 	for name, value := range values {
 		all[name] = &prop.Prop{Value: value, Emit: prop.EmitFalse}
 	}
-	return prop.Export(p.conn, path, prop.Map{iface: all})
+	return prop.Export(p.conn.Conn, path, prop.Map{iface: all})
 }
 
 // Show makes the panel show something else.

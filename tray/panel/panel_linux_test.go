@@ -18,16 +18,28 @@ import (
 	"kith.dev/test/bustest"
 	"kith.dev/tray/menu"
 	"kith.dev/tray/panel"
+	"kith.dev/tray/session"
 )
 
 func item(id, label string) menu.Item {
 	return menu.Item{ID: id, Label: label, Action: menu.Action{Verb: menu.Ask, About: id}}
 }
 
+// connect is a connection as the tray has it. It is closed with the test.
+func connect(t *testing.T, bus *bustest.Bus) session.Bus {
+	t.Helper()
+	conn, err := session.Connect(func(options ...dbus.ConnOption) (*dbus.Conn, error) { return dbus.Dial(bus.Address, options...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // start makes a panel that runs until the test ends; ended has what Run gave.
 func start(t *testing.T, bus *bustest.Bus, first panel.Picture) (p *panel.Panel, ended chan error) {
 	t.Helper()
-	p, err := panel.New(bus.Connect(t), first, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	p, err := panel.New(connect(t, bus), first, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +137,37 @@ func children(t *testing.T, m *bustest.Menu, parent, depth int32) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(len(root.Children))
+}
+
+// libdbusmenu-gtk asks for a menu in several calls at once, and a submenu stays empty when it hears of what is in it first.
+func TestAnswersComeInTheOrderOfTheCalls(t *testing.T) {
+	bus := bustest.Start(t)
+	var items []menu.Item
+	for i := range 200 {
+		items = append(items, item(fmt.Sprint(i), strings.Repeat("long ", 50)))
+	}
+	start(t, bus, panel.Picture{Icon: icon.Alone, Items: items})
+	w := bus.Watch(t, 0)
+	m := w.Menu(t)
+	const calls = 100
+	answers := make(chan *dbus.Call, calls)
+	var order []*dbus.Call
+	for i := range calls { // answers of all sizes
+		ids := make([]int32, i*7%199+1)
+		for n := range ids {
+			ids[n] = int32(n + 1)
+		}
+		order = append(order, m.Go(answers, "GetGroupProperties", ids, []string{}))
+	}
+	for i, call := range order {
+		got := <-answers
+		if got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		if got != call {
+			t.Fatalf("answer %d is that to another call", i)
+		}
+	}
 }
 
 // While the menu is open nothing in it comes, goes or moves, and what is gone cannot be clicked; once it is closed it is what is to be
@@ -306,7 +349,7 @@ func TestIconIsShownWheneverThePanelComes(t *testing.T) {
 				time.Sleep(time.Duration(round%12) * time.Millisecond)
 				w = bus.Watch(t, time.Duration(round%3)*10*time.Millisecond)
 			}()
-			p, err := panel.New(bus.Connect(t), panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("a", "a")}}, slog.New(slog.DiscardHandler))
+			p, err := panel.New(connect(t, bus), panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("a", "a")}}, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

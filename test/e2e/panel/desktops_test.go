@@ -22,6 +22,7 @@ type desktop struct {
 	start   [][]string                             // programs, first first
 	left    bool                                   // the menu opens with the left button, too
 	dims    uint8                                  // its panel dims icons by that at most
+	inline  bool                                   // submenus open in the menu, by a click
 	unfolds bool                                   // a notification shows its buttons once the mouse is over it
 	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
 }
