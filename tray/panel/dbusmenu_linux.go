@@ -54,7 +54,7 @@ type (
 // So what only asked has it open until it asks again, after more than again, or is quiet for long.
 const (
 	again = time.Second
-	quiet = 2 * time.Minute
+	quiet = 15 * time.Second
 )
 
 // dbusmenu answers for the menu. Entry 0 is the menu itself. While it is open its items stay where they are.
