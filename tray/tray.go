@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,7 +92,8 @@ type Tray struct {
 
 // New makes a Tray; nothing happens before Run.
 func New(c Config) *Tray {
-	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
+	shallow := strings.Contains(c.Getenv("XDG_CURRENT_DESKTOP"), "GNOME")
+	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}, Shallow: shallow}, said: map[string]bool{}}
 }
 
 // First is what a panel shows before anything is known.

@@ -41,6 +41,7 @@ type State struct {
 	Doing    map[string]string // what is under way with a peer or a request, by its ID: "asking"
 	Note     string            // what went wrong last
 	NoTether bool              // this daemon is one that knows no tethers
+	Shallow  bool              // the panel opens no submenu in a submenu: GNOME's makes no room for it
 	Looked   bool              // the doctor did
 	Fixable  []api.Finding     // that it found, and that are safe to be mended
 }

@@ -230,6 +230,7 @@ func scenes() map[string]menu.State {
 	})
 	scene("six", func(s *menu.State) { crowd(s, 6, 0) })
 	scene("twenty", func(s *menu.State) { crowd(s, 20, 2) })
+	scene("twenty-shallow", func(s *menu.State) { crowd(s, 20, 0); s.Shallow = true })
 	scene("crowd", func(s *menu.State) { crowd(s, 70, 30) })
 	scene("hostile", func(s *menu.State) {
 		for i, n := range nasty {

@@ -31,7 +31,11 @@ func (b *builder) peers() {
 	b.submenu("peers/more", fmt.Sprintf("%d more peers", len(others)), func(b *builder) {
 		n := min(len(others), mostPeers)
 		for _, p := range others[:n] {
-			b.peer(p)
+			if b.Shallow {
+				b.flat(p)
+			} else {
+				b.peer(p)
+			}
 		}
 		if rest := len(others) - n; rest > 0 {
 			b.say("peers/rest", fmt.Sprintf("… and %d more: kith peers", rest))
@@ -63,18 +67,33 @@ func active(s api.State) bool {
 	return false
 }
 
-// peer is one line: "bob ▸ you use 0.3 of 0.8 CPU ◂ uses you: 7 pods".
-func (b *builder) peer(p api.Peer) {
-	label := words.Name(p.Name)
+// stands says how it stands with a peer: "bob ▸ you use 0.3 of 0.8 CPU ◂ uses you: 7 pods".
+func (b *builder) stands(p api.Peer) string {
+	who := words.Name(p.Name)
 	switch out, in := b.outgoing(p), b.incoming(p); {
 	case b.Doing[p.ID] != "":
-		label = join(label, words.Text(b.Doing[p.ID])+"…")
+		return join(who, words.Text(b.Doing[p.ID])+"…")
 	case out == "" && in == "":
-		label = join(label, between(p))
+		return join(who, between(p))
 	default:
-		label += prefixed(" ▸ ", out) + prefixed(" ◂ ", in)
+		return who + prefixed(" ▸ ", out) + prefixed(" ◂ ", in)
 	}
-	b.submenu("peer/"+p.ID, label, func(b *builder) {
+}
+
+// flat has what can be done below a line, not in a submenu.
+func (b *builder) flat(p api.Peer) {
+	b.say("peer/"+p.ID, b.stands(p))
+	below := &builder{State: b.State}
+	below.deeds(p)
+	for _, i := range below.items {
+		i.Label = "    " + i.Label
+		b.add(i)
+	}
+}
+
+// peer is a line with a submenu.
+func (b *builder) peer(p api.Peer) {
+	b.submenu("peer/"+p.ID, b.stands(p), func(b *builder) {
 		b.deeds(p)
 		b.line("peer/" + p.ID)
 		b.say("id/"+p.ID, "Cluster "+words.Name(p.ShortID))

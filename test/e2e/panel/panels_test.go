@@ -519,13 +519,15 @@ func (h hand) hasRoom() {
 		case 20:
 			more := h.unfold(menu, h.row(menu, 2+8))
 			h.part("more", menu.Union(more))
-			n, who := 12, "uma"
-			if h.inline { // what is below has to be rolled there
-				n, who = 1, "judy"
+			who := "uma"
+			if h.inline { // the first one's line can only be read, and what can be done is below it
+				who = "judy"
+				h.point(h.row(more, 1))
+			} else {
+				deeds := h.unfold(more, h.row(more, 12))
+				h.part("third", menu.Union(more).Union(deeds))
+				h.point(h.row(deeds, 1))
 			}
-			deeds := h.unfold(more, h.row(more, n))
-			h.part("third", menu.Union(more).Union(deeds))
-			h.point(h.row(deeds, 1))
 			h.tool("xdotool", "click", "1")
 			h.called("Ask ID-" + who)
 			continue
