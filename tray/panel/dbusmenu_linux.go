@@ -141,6 +141,13 @@ func (d *dbusmenu) open(asked bool) (anew bool) {
 	return anew
 }
 
+// isOpen reports whether somebody looks at the menu, as far as the panel tells.
+func (d *dbusmenu) isOpen() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.opened.IsZero()
+}
+
 // alive notes that somebody is at the menu.
 func (d *dbusmenu) alive() {
 	d.mu.Lock()

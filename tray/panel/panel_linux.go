@@ -22,13 +22,14 @@ type Panel struct {
 
 	mu    sync.Mutex
 	menu  *dbusmenu
-	shown Picture
+	next  Picture  // as it is to be
+	shown Picture  // as the panel has it
 	icons []pixmap // of what is shown
 }
 
 // New offers the icon on the bus. Nobody sees it before Run.
 func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
-	p := &Panel{told: newTold(), conn: conn, log: log, shown: first, icons: pixmaps(first.Icon)}
+	p := &Panel{told: newTold(), conn: conn, log: log, next: first, shown: first, icons: pixmaps(first.Icon)}
 	p.menu = &dbusmenu{told: p.told, log: log, settle: p.settle}
 	p.menu.set(first.Items)
 	err := errors.Join(
@@ -77,6 +78,24 @@ func (p *Panel) export(path dbus.ObjectPath, iface string, values map[string]any
 func (p *Panel) Show(next Picture) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.next = next
+	p.draw()
+}
+
+// settle shows what was held back while the menu was open.
+func (p *Panel) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw()
+}
+
+// draw has the panel show what is next, as far as the menu is not open. Plasma moves an icon that asks for attention, and closes its menu with
+// that. It is called with mu held.
+func (p *Panel) draw() {
+	next := p.next
+	if p.menu.isOpen() {
+		next.Attention = p.shown.Attention
+	}
 	newIcon, newStatus, newTooltip := next.Icon != p.shown.Icon, next.Attention != p.shown.Attention, next.Tooltip != p.shown.Tooltip
 	if newIcon {
 		p.icons = pixmaps(next.Icon)
@@ -97,18 +116,6 @@ func (p *Panel) Show(next Picture) {
 		p.emit(itemPath, itemInterface+".NewToolTip")
 	}
 	p.shown = next
-	p.list()
-}
-
-// settle shows what an open menu did not take.
-func (p *Panel) settle() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.list()
-}
-
-// list has the menu be what is shown. It is called with mu held.
-func (p *Panel) list() {
 	changed, revision := p.menu.set(p.shown.Items)
 	if len(changed) > 0 {
 		p.emit(menuPath, menuInterface+".ItemsPropertiesUpdated", changed, []removedProperties{})

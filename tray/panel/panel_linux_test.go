@@ -216,13 +216,19 @@ func TestAnOpenMenuStays(t *testing.T) {
 			}
 			revision, _, _ := m.Read()
 			test.opens(m)
-			p.Show(panel.Picture{Icon: icon.Alone, Items: next})
+			p.Show(panel.Picture{Icon: icon.Alone, Items: next, Attention: true})
 			if now, _, _ := m.Read(); now != revision || labels(m) != held {
 				t.Errorf("revision %d, it was %d: %s", now, revision, labels(m))
+			}
+			if got := m.Property(t, "Status"); got != "Active" { // the icon stays where it is, too
+				t.Errorf("the status is %v", got)
 			}
 			m.Event(m.Lines(t)[2].Number, "clicked") // b
 			none(t, p)
 			test.closes(m)
+			if got := m.Property(t, "Status"); got != "NeedsAttention" {
+				t.Errorf("once it is closed the status is %v", got)
+			}
 			if now, _, _ := m.Read(); now != revision+1 || labels(m) != is {
 				t.Errorf("revision %d, it was %d: %s", now, revision, labels(m))
 			}
