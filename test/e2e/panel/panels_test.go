@@ -545,7 +545,6 @@ func (h hand) hasRoom() {
 	}
 	h.b.Set(func() { h.b.Known = h.b.Known[1:3] })
 	h.waits("carol", "uma")
-	h.find(icon.Offering)
 }
 
 // isAsked has a request accepted in a notification.
