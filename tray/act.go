@@ -39,37 +39,18 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 		t.do(ctx, a.About, "taking the request back", callTime, func(ctx context.Context) error {
 			return errorOf(t.Daemon.Withdraw(ctx, a.About))
 		})
-	case menu.MaybeEnd:
-		t.state.Sure = a.About
-		t.say("sure", "Unpeer "+t.peerName(a.About)+"?", "Pods would have to move. The menu asks whether you are sure.")
-	case menu.KeepPeer:
-		t.state.Sure = ""
 	case menu.End:
-		t.state.Sure = ""
-		t.do(ctx, a.About, "ending", 0, func(ctx context.Context) error {
-			_, err := t.Daemon.Unpeer(ctx, a.About, func(p api.Progress) {
-				t.change(ctx, func() { t.state.Doing[a.About] = p.Message })
-			})
-			return err
-		})
-	case menu.Accept:
+		t.askUnpeer(ctx, a.About)
+	case menu.Answer:
 		t.askAccept(ctx, a.About)
-	case menu.Decline:
-		t.decline(ctx, a.About)
 	case menu.Confirm:
 		t.askConfirm(ctx, a.About)
-	case menu.Share, menu.Pause, menu.Resume:
-		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
-			return errorOf(t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a)))
-		})
-	case menu.AskShare:
+	case menu.Share:
 		t.askShare(ctx)
 	case menu.Tether:
 		t.seeTether(ctx, a.About)
 	case menu.Untether:
 		t.askUntether(ctx)
-	case menu.Open:
-		t.state.Open = menu.Fold(a.About)
 	case menu.SetKind:
 		t.setKind(notice.Kind(a.About))
 	case menu.ShowAbout:
@@ -171,17 +152,6 @@ func (t *Tray) failed(about string, err error) {
 		title, body = e.Message, e.Reason+"\n"+e.Do
 	}
 	t.say("failed/"+about, title, body)
-}
-
-// sharing is the change of the policy that an item asks for. A share ends a pause, as with `kith share`.
-func sharing(a menu.Action) api.PolicyChange {
-	paused := a.Verb == menu.Pause
-	change := api.PolicyChange{Paused: &paused}
-	if a.Verb == menu.Share {
-		change.Amounts = api.ShareOf(a.About)
-		change.OnlyAmounts = a.About == "0%" // nothing, also of what was named beside
-	}
-	return change
 }
 
 func (t *Tray) setKind(k notice.Kind) {

@@ -9,6 +9,7 @@ import (
 	"kith.dev/tray/desktop"
 	"kith.dev/tray/notice"
 	"kith.dev/tray/question"
+	"kith.dev/tray/words"
 )
 
 // window is the one in which the person in front of the screen decides something. There is one at a time: one that replaced
@@ -38,7 +39,7 @@ func (t *Tray) askAccept(ctx context.Context, id string) {
 		switch {
 		case err != nil:
 			n := notice.Asks(r)
-			n.Body += "\n" + noWindow("kith accept "+r.ID)
+			n.Body += "\n" + noWindow("kith accept "+r.ID+"` or `kith decline "+r.ID)
 			t.Notifier.Again(n)
 		case a == question.Yes:
 			t.accept(ctx, r)
@@ -76,6 +77,28 @@ func (t *Tray) askConfirm(ctx context.Context, id string) {
 			t.Notifier.Again(n)
 		case a == question.Yes, a == question.No:
 			t.confirm(ctx, id, api.PeerConfirm{Code: p.Confirm.Code, Terms: len(p.Confirm.Terms) > 0, Reject: a == question.No})
+		}
+	})
+}
+
+// askUnpeer opens the window in which the owner ends what there is with a peer.
+func (t *Tray) askUnpeer(ctx context.Context, id string) {
+	p, _ := peerIn(t.state.Snapshot, id)
+	q := question.Unpeer(p)
+	stands := func(s api.Snapshot) bool {
+		now, ok := peerIn(s, id)
+		return ok && now.Outgoing == p.Outgoing && now.Incoming == p.Incoming
+	}
+	t.ask(ctx, q, stands, func(a question.Answer, err error) {
+		switch {
+		case err != nil:
+			t.say("unpeer", words.Text(q.Lead), noWindow("kith unpeer "+question.Named(p.Name, p.ShortID)))
+		case a == question.Yes:
+			t.do(ctx, id, "ending", 0, func(ctx context.Context) error {
+				return errorOf(t.Daemon.Unpeer(ctx, id, func(p api.Progress) {
+					t.change(ctx, func() { t.state.Doing[id] = p.Message })
+				}))
+			})
 		}
 	})
 }
@@ -138,6 +161,10 @@ func (t *Tray) confirm(ctx context.Context, peer string, word api.PeerConfirm) {
 // answered takes a click on a button of a notification.
 func (t *Tray) answered(ctx context.Context, a notice.Answer) {
 	switch {
+	case a.Change != nil:
+		if a.Yes {
+			t.undo(ctx, *a.Change)
+		}
 	case a.Request != "" && !a.Yes:
 		t.decline(ctx, a.Request)
 	case a.Request != "":

@@ -2,14 +2,18 @@ package tray
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 
 	"kith.dev/core/api"
 	"kith.dev/core/kubeconfig"
+	"kith.dev/tray/menu"
+	"kith.dev/tray/notice"
 	"kith.dev/tray/question"
 	"kith.dev/tray/words"
 )
+
+var errChangedSince = errors.New("nothing was undone: what is shared has changed since")
 
 // sayReady says once for each installation that the laptop is ready, and where to go on: somebody who has just installed Kith waits for it.
 func (t *Tray) sayReady() {
@@ -24,42 +28,56 @@ func (t *Tray) sayReady() {
 	}
 	t.say("ready", "This laptop is ready",
 		"It is a Kubernetes of its own, called "+words.Name(s.Name)+", and others near you can ask it for resources. "+
-			"In Kith's menu: Share this laptop… and Show kubectl access…")
+			"In Kith's menu: “Sharing …”, and “Show kubectl access…” below “Cluster ready”.")
 }
 
-// askShare opens the windows in which the owner says how much is shared, and who answers those who ask. Both leave everything as it is
-// until the last is answered.
+// askShare opens the windows in which the owner says how much is shared, and who answers those who ask. They leave everything as it is
+// until the last is answered. That it has changed is told as any change of a policy is.
 func (t *Tray) askShare(ctx context.Context) {
-	stands := func(s api.Snapshot) bool { return s.Status.Mode == api.Autonomous || s.Status.Mode == "" }
-	q := question.Share(t.state.Snapshot.Status.Engine.Kind == api.EngineBuiltin)
+	now := t.state.Snapshot.Status.Sharing
+	stands := func(s api.Snapshot) bool {
+		return (s.Status.Mode == api.Autonomous || s.Status.Mode == "") && words.Sharing(s.Status.Sharing) == words.Sharing(now)
+	}
+	q := question.Share(now, t.state.Snapshot.Status.Engine.Kind == api.EngineBuiltin)
 	t.ask(ctx, q, stands, func(a question.Answer, err error) {
-		share := question.Shared(a)
+		share, paused := question.Shared(a), a == question.No && !now.Paused
+		change := api.PolicyChange{Paused: &paused} // a share ends a pause, as with `kith share`
 		switch {
 		case err != nil:
 			t.say("share", words.Text(q.Lead), noWindow("kith share 50%"))
+		case a == question.No:
+			t.share(ctx, api.DefaultPolicy, change)
+		case share == "0%":
+			change.Amounts, change.OnlyAmounts = api.ShareOf(share), true // nothing, also of what was named beside
+			t.share(ctx, api.DefaultPolicy, change)
 		case share != "":
+			change.Amounts = api.ShareOf(share)
 			t.ask(ctx, question.Each(share), stands, func(a question.Answer, err error) {
+				all := a == question.No
+				change.AutoAccept = &all
 				switch {
 				case err != nil:
 					t.say("share", "Nothing was changed", noWindow("kith share "+share))
 				case a == question.Yes, a == question.No:
-					t.share(ctx, share, a == question.No)
+					t.share(ctx, api.DefaultPolicy, change)
 				}
 			})
 		}
 	})
 }
 
-func (t *Tray) share(ctx context.Context, share string, all bool) {
-	t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
-		paused := false
-		_, err := t.Daemon.SetPolicy(ctx, api.DefaultPolicy, api.PolicyChange{Amounts: api.ShareOf(share), AutoAccept: &all, Paused: &paused})
-		if err == nil {
-			t.say("share", "Sharing "+strings.TrimSuffix(share, "%")+" %",
-				map[bool]string{false: "You are asked each time.", true: "Everybody on your network who asks gets it. `kith share` shows and changes that."}[all])
-		}
-		return err
-	})
+func (t *Tray) share(ctx context.Context, policy string, change api.PolicyChange) {
+	t.do(ctx, menu.DoingShare, "", callTime, func(ctx context.Context) error { return errorOf(t.Daemon.SetPolicy(ctx, policy, change)) })
+}
+
+// undo takes a change of a policy back, unless another one came after it.
+func (t *Tray) undo(ctx context.Context, c notice.Change) {
+	is, ok := first(t.state.Snapshot.Policies, func(p api.Policy) bool { return p.Name == c.Is.Name })
+	if !ok || is.Since(c.Is) != "" {
+		t.failed("undo", errChangedSince)
+		return
+	}
+	t.share(ctx, c.Is.Name, c.Was.Restore())
 }
 
 // seeKubectl asks for a kubeconfig, looks where it would go, and opens the window in which the owner has it written.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/test/bustest"
 )
 
 // frontDoor is a kubeconfig as kithd gives it.
@@ -36,8 +35,8 @@ func TestAFirstRunByClicks(t *testing.T) {
 	m := s.menu
 	m.Wait(t, soon, "alice · starting", nil)
 	m.Wait(t, soon, "Cluster starting · waiting for its API server", nil)
-	for _, later := range []string{"Share this laptop…", "Show kubectl access…"} {
-		m.Wait(t, soon, later, func(l bustest.Line) bool { return !l.Enabled })
+	for _, later := range []string{"Sharing", "Show kubectl access…"} {
+		m.WaitGone(t, soon, later)
 	}
 	s.daemon.Set(func() {
 		s.daemon.State.Engine = api.Engine{Kind: api.EngineBuiltin, State: api.EngineReady, Version: "v1.36.3"}
@@ -45,11 +44,11 @@ func TestAFirstRunByClicks(t *testing.T) {
 	m.Wait(t, soon, "Cluster ready · Kubernetes v1.36.3", nil)
 	screen.wait(t, "This laptop is ready\nIt is a Kubernetes of its own, called alice")
 
-	s.ask(t, "Share this laptop…", "--extra-button=25 %\n--extra-button=50 %\n")
+	s.ask(t, "Sharing 50 % …", "--extra-button=Pause\n--extra-button=Nothing\n--extra-button=25 %\n--extra-button=50 %\n")
 	m.Click(t, "Show kubectl access…") // the menu is shut by then, and the window may be behind others
 	screen.wait(t, "A window of Kith is open already\nAnswer that one first, or close it")
 	s.press(t, "exit 1") // later
-	s.ask(t, "Share this laptop…", "How much of this laptop may others on your network use?")
+	s.ask(t, "Sharing 50 % …", "How much of this laptop may others on your network use?")
 	s.press(t, "echo 25 %; exit 1")
 	s.window(t, "Ask you each time somebody wants to use 25 % of this laptop?")
 	if calls := strings.Join(s.daemon.Called(), ","); strings.Contains(calls, "SetPolicy") {
@@ -57,10 +56,10 @@ func TestAFirstRunByClicks(t *testing.T) {
 	}
 	s.press(t, "exit 0")
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "25%" && !p.AutoAccept && !p.Paused })
-	screen.wait(t, "Sharing 25 %\nYou are asked each time.")
-	s.ask(t, "Share this laptop…", "How much")
-	s.press(t, "exit 0")
-	s.window(t, "75 %")
+	screen.wait(t, "Sharing: 50 % → 25 %")
+	s.ask(t, "Sharing 25 % …", "How much")
+	s.press(t, "echo 75 %; exit 1")
+	s.window(t, "75 % of this laptop")
 	s.press(t, "echo Accept all; exit 1")
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && p.AutoAccept })
 
@@ -121,7 +120,6 @@ func TestALaptopIsReadyOnceForEachInstallation(t *testing.T) {
 	s.daemon.Set(func() { s.daemon.State.ID = "ALICEAA-ALICEAA" })
 	screen.wait(t, "This laptop is ready")
 	written(t, settings, `"ready": "ALICEAA-ALICEAA"`)
-	s.menu.Click(t, "Notifications…")
 	s.menu.Click(t, "A peer is back")
 	written(t, settings, "peerBack")
 	written(t, settings, `"ready": "ALICEAA-ALICEAA"`)

@@ -19,7 +19,7 @@ func (s *stage) asks(t *testing.T) {
 			ID: "bob-1", Peer: "bob", PeerID: "ID-bob", Direction: api.Incoming, Code: "069210", Granted: api.Resources{"cpu": "1"}, State: api.StateRequested,
 		}}
 	})
-	s.menu.Wait(t, soon, "bob would get cpu 1", nil)
+	s.menu.Wait(t, soon, "bob asks · would get cpu 1", nil)
 }
 
 // accepts has bob accept what this owner asked.
@@ -28,7 +28,7 @@ func (s *stage) accepts(t *testing.T, c api.Confirmation) {
 	s.daemon.Set(func() {
 		s.daemon.Known[0].Outgoing, s.daemon.Known[0].Code, s.daemon.Known[0].Confirm = api.StateRequested, c.Code, &c
 	})
-	s.menu.Wait(t, soon, "bob · accepted, waits for you", nil)
+	s.menu.Wait(t, soon, "bob ▸ accepted, waits for you", nil)
 }
 
 // windows gives the desktop a program for windows. It leaves what it shows and its number in files, and ends as press says.
@@ -98,8 +98,9 @@ func (s *stage) forge(t *testing.T, part string) {
 // never fails the test when the daemon was called so once everything that was on its way has arrived.
 func (s *stage) never(t *testing.T, call string) {
 	t.Helper()
-	s.forge(t, "Pause sharing") // clicks are worked on in order: once this one is through, so are those before
-	s.called(t, "SetPolicy default")
+	s.daemon.Set(func() { s.daemon.Known = append(s.daemon.Known, laptop("zoe")) })
+	s.forge(t, "Ask zoe for what it gives") // clicks are worked on in order: once this one is through, so are those before
+	s.called(t, "Ask ID-zoe")
 	time.Sleep(100 * time.Millisecond) // and what those before had started beside the loop
 	for _, c := range s.daemon.Called() {
 		if strings.HasPrefix(c, call) {
@@ -112,7 +113,7 @@ func (s *stage) never(t *testing.T, call string) {
 func TestClickOverTheBusAcceptsNothing(t *testing.T) {
 	s := raise(t)
 	s.asks(t)
-	s.forge(t, "Accept bob")
+	s.forge(t, "bob asks")
 	s.never(t, "Accept")
 }
 
@@ -126,7 +127,7 @@ func TestClickOverTheBusConfirmsNothing(t *testing.T) {
 			s := raise(t)
 			s.accepts(t, c)
 			for _, l := range s.menu.Lines(t) {
-				if strings.Contains(l.Label, "Compare the code") || strings.Contains(l.Label, "See the terms") {
+				if strings.Contains(l.Label, "compare the code") || strings.Contains(l.Label, "see its terms") {
 					s.forge(t, l.Label)
 				}
 			}
@@ -140,13 +141,14 @@ func TestOnlyTheWindowAccepts(t *testing.T) {
 	s := raise(t)
 	s.windows(t)
 	s.asks(t)
-	s.forge(t, "Accept bob")
+	s.forge(t, "bob asks")
 	s.window(t, "It would get cpu 1.")
 	s.never(t, "Accept")
 	s.press(t, "exit 1") // Later
-	s.menu.Wait(t, soon, "Accept bob", nil)
-	s.forge(t, "Decline bob") // harmless: it can ask again
-	s.called(t, "Decline bob-1")
+	s.never(t, "Accept")
+	s.ask(t, "bob asks", "It would get cpu 1.")
+	s.press(t, "exit 0")
+	s.called(t, "Accept bob-1 cpu 1")
 }
 
 func TestWindowConfirmsTheCodeAndTheTermsThatItShows(t *testing.T) {
@@ -155,17 +157,17 @@ func TestWindowConfirmsTheCodeAndTheTermsThatItShows(t *testing.T) {
 		shows, how  string
 		call, after string
 	}{
-		"code":   {api.Confirmation{Code: "069210"}, ">069 210<", "exit 0", "Confirm ID-bob 069210 terms=false reject=false", "bob · connected"},
-		"terms":  {api.Confirmation{Terms: []string{"cpu costs <1> EUR"}}, "- cpu costs &lt;1&gt; EUR", "exit 0", "Confirm ID-bob  terms=true reject=false", "bob · connected"},
-		"both":   {api.Confirmation{Code: "069210", Terms: []string{"x"}}, "- x", "exit 0", "Confirm ID-bob 069210 terms=true reject=false", "bob · connected"},
-		"differ": {api.Confirmation{Code: "069210"}, ">069 210<", "echo They differ; exit 1", "Confirm ID-bob 069210 terms=false reject=true", "bob · declined"},
-		"refuse": {api.Confirmation{Terms: []string{"x"}}, "- x", "echo Refuse; exit 1", "Confirm ID-bob  terms=false reject=true", "bob · declined"},
+		"code":   {api.Confirmation{Code: "069210"}, ">069 210<", "exit 0", "Confirm ID-bob 069210 terms=false reject=false", "bob ▸ you use it"},
+		"terms":  {api.Confirmation{Terms: []string{"cpu costs <1> EUR"}}, "- cpu costs &lt;1&gt; EUR", "exit 0", "Confirm ID-bob  terms=true reject=false", "bob ▸ you use it"},
+		"both":   {api.Confirmation{Code: "069210", Terms: []string{"x"}}, "- x", "exit 0", "Confirm ID-bob 069210 terms=true reject=false", "bob ▸ you use it"},
+		"differ": {api.Confirmation{Code: "069210"}, ">069 210<", "echo They differ; exit 1", "Confirm ID-bob 069210 terms=false reject=true", "bob ▸ declined"},
+		"refuse": {api.Confirmation{Terms: []string{"x"}}, "- x", "echo Refuse; exit 1", "Confirm ID-bob  terms=false reject=true", "bob ▸ declined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := raise(t)
 			s.windows(t)
 			s.accepts(t, test.asked)
-			s.menu.Click(t, "…")
+			s.menu.Click(t, "bob accepted · ")
 			s.window(t, test.shows)
 			s.press(t, test.how)
 			s.called(t, test.call)
@@ -206,20 +208,20 @@ func TestWindowClosesWhenItsQuestionIsGone(t *testing.T) {
 		return strings.TrimSpace(string(b))
 	}
 	s.accepts(t, api.Confirmation{Code: "069210"})
-	s.menu.Click(t, "Compare the code with bob… 069 210")
+	s.menu.Click(t, "compare the code 069 210")
 	pid := up("069 210")
 	s.accepts(t, api.Confirmation{Code: "402817"}) // asked anew
 	gone(pid)
-	s.menu.Click(t, "Compare the code with bob… 402 817")
+	s.menu.Click(t, "compare the code 402 817")
 	pid = up("402 817")
 	s.daemon.Set(func() { s.daemon.Known[0].Outgoing, s.daemon.Known[0].Confirm = api.StateExpired, nil })
 	gone(pid)
 	s.asks(t)
-	s.menu.Click(t, "Accept bob")
+	s.menu.Click(t, "bob asks")
 	pid = up("bob asks")
 	s.daemon.Set(func() { s.daemon.Pending[0].Granted = api.Resources{"cpu": "8"} }) // the owner shares more by now
 	gone(pid)
-	s.menu.Click(t, "Accept bob")
+	s.menu.Click(t, "bob asks")
 	pid = up("It would get cpu 8.")
 	s.daemon.Set(func() { s.daemon.Pending = nil }) // answered in a terminal
 	gone(pid)
@@ -233,11 +235,11 @@ func TestWithoutWindowsTheNotificationAsks(t *testing.T) {
 	server := s.notifications(t)
 	s.accepts(t, api.Confirmation{Code: "069210"})
 	server.wait(t, "bob accepted: does bob's screen show 069 210?")
-	s.menu.Click(t, "Compare the code with bob")
+	s.menu.Click(t, "bob accepted · compare the code")
 	server.wait(t, "`kith confirm bob`")
 	s.asks(t)
-	s.menu.Click(t, "Accept bob")
-	server.wait(t, "`kith accept bob-1`")
+	s.menu.Click(t, "bob asks")
+	server.wait(t, "`kith accept bob-1` or `kith decline bob-1`")
 	s.never(t, "Confirm")
 	s.never(t, "Accept")
 }
@@ -248,7 +250,7 @@ func TestTooManyTermsAreForATerminal(t *testing.T) {
 	s.windows(t)
 	server := s.notifications(t)
 	s.accepts(t, api.Confirmation{Terms: make([]string, 11)})
-	s.menu.Click(t, "See the terms of bob…")
+	s.menu.Click(t, "bob accepted · see its terms")
 	server.wait(t, "`kith confirm bob`")
 	s.never(t, "Confirm")
 }

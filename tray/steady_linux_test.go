@@ -52,7 +52,7 @@ func TestTrayStaysSmall(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	defer cmd.Process.Kill()
 	m := panel.Menu(t)
-	m.Wait(t, soon, "42 more peers…", nil)
+	m.Wait(t, soon, "42 more peers", nil)
 	early := threads(t, cmd.Process.Pid)
 	for i := range hourly {
 		daemon.say(crowd(i))
@@ -61,11 +61,15 @@ func TestTrayStaysSmall(t *testing.T) {
 			m.Event(0, "opened")
 		}
 		if i%100 == 0 {
-			for _, l := range m.Lines(t) { // folds open and close; some are gone by now
-				if strings.Contains(l.Label, "more") || strings.Contains(l.Label, "Fewer") {
-					m.Event(l.Number, "clicked")
+			for _, l := range m.Lines(t) { // submenus open and close; some are gone by now
+				if l.Opens {
+					m.Event(l.Number, "opened")
+					m.Event(l.Number, "closed")
 				}
 			}
+		}
+		if i%10 == 5 {
+			m.Event(0, "closed")
 		}
 	}
 	last := crowd(0)

@@ -12,7 +12,6 @@ import (
 
 // seeTether asks what a tether to a peer would mean, and shows it in the window in which the owner wants it, or what is in the way.
 func (t *Tray) seeTether(ctx context.Context, peer string) {
-	t.state.Open = menu.NoFold
 	t.do(ctx, menu.DoingTether, "asking what a tether to "+t.peerName(peer)+" means", callTime, func(call context.Context) error {
 		check, err := t.Daemon.CheckTether(call, peer)
 		unknown := errors.Is(err, &api.Error{Code: api.CodeUnsupported})

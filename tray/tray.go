@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 )
 
 const (
-	// forgets is how long a fold stays open, a question stands, and what went wrong is shown.
+	// forgets is how long what went wrong is shown.
 	forgets = time.Minute
 	// hostPatience is how long a desktop may take to start its panel.
 	hostPatience = 20 * time.Second
@@ -91,7 +92,8 @@ type Tray struct {
 
 // New makes a Tray; nothing happens before Run.
 func New(c Config) *Tray {
-	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
+	shallow := strings.Contains(c.Getenv("XDG_CURRENT_DESKTOP"), "GNOME")
+	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}, Shallow: shallow}, said: map[string]bool{}}
 }
 
 // First is what a panel shows before anything is known.
@@ -162,7 +164,7 @@ func (t *Tray) loop(ctx context.Context) {
 		case <-t.Activated:
 			t.sayHere()
 		case <-forget.C:
-			t.state.Open, t.state.Sure, t.state.Note = menu.NoFold, "", ""
+			t.state.Note = ""
 		}
 		t.show()
 	}
@@ -236,7 +238,6 @@ func (t *Tray) hear(s api.Snapshot, err error) {
 		t.Log.Warn("no word from the daemon", "err", err)
 	}
 	t.state.Link, t.state.Why, t.state.Snapshot = link, why, api.Snapshot{}
-	t.state.Open, t.state.Sure = menu.NoFold, ""
 	if link == menu.Forbidden {
 		t.sayForbidden(why)
 	}

@@ -98,30 +98,34 @@ func TestWholeMenuWorks(t *testing.T) {
 	s := raise(t)
 	s.windows(t)
 	m := s.menu
-	m.Wait(t, soon, "alice · Autonomous · sharing 50 %", nil)
+	m.Wait(t, soon, "alice · Autonomous", nil)
+	m.Wait(t, soon, "Sharing 50 % …", nil)
 	s.daemon.Set(func() { s.daemon.Known = append(s.daemon.Known, laptop("carol")) })
 	m.Wait(t, soon, "carol · nearby", nil)
 
-	m.Click(t, "bob · nearby")
-	m.Wait(t, soon, "bob · waits for its owner · code 402 817", nil)
+	m.Click(t, "Ask bob for what it gives")
+	m.Wait(t, soon, "bob ▸ waits for its owner · code 402 817", nil)
 	s.accepts(t, api.Confirmation{Code: "402817"})
-	m.Click(t, "Compare the code with bob… 402 817")
+	m.Click(t, "bob accepted · compare the code 402 817")
 	s.window(t, "bob accepted. Does bob&#39;s screen show this code?")
 	s.press(t, "exit 0")
 	s.called(t, "Confirm ID-bob 402817 terms=false reject=false")
 	s.daemon.Set(func() {
-		s.daemon.Known[0].Outgoing, s.daemon.Known[0].Pods.Abroad, s.daemon.State.Counts.PodsAbroad = api.StateConnected, 2, 2
+		bob := &s.daemon.Known[0]
+		bob.Outgoing, bob.Pods.Abroad, bob.Offered, bob.Used = api.StateConnected, 2, api.Resources{"cpu": "800m"}, api.Resources{"cpu": "300m"}
 	})
-	m.Wait(t, soon, "bob · connected · 2 pods there", func(l bustest.Line) bool { return l.Checked })
-	m.Wait(t, soon, "2 pods abroad", nil)
+	m.Wait(t, soon, "bob ▸ you use 0.3 of 0.8 CPU", nil)
+	m.Wait(t, soon, "2 pods of yours run there", nil)
 
-	m.Click(t, "bob · connected") // asks first
-	m.Click(t, "Keep bob")
-	m.WaitGone(t, soon, "Really unpeer")
-	m.Click(t, "bob · connected")
-	m.Click(t, "Really unpeer bob? 2 pods move home")
+	s.ask(t, "Unpeer bob…", "What runs there, 2 pods, starts again where there is room.")
+	s.press(t, "exit 1") // later
+	s.ask(t, "Unpeer bob…", "End what there is with bob?")
+	if calls := strings.Join(s.daemon.Called(), ","); strings.Contains(calls, "Unpeer") {
+		t.Error("a click has ended it: ", calls)
+	}
+	s.press(t, "exit 0")
 	s.called(t, "Unpeer ID-bob")
-	m.Wait(t, soon, "bob · nearby", func(l bustest.Line) bool { return !l.Checked })
+	m.Wait(t, soon, "bob · nearby", nil)
 
 	ask := func(id, peer string) {
 		s.daemon.Set(func() {
@@ -132,24 +136,18 @@ func TestWholeMenuWorks(t *testing.T) {
 	}
 	ask("bob-1", "bob")
 	ask("carol-1", "carol")
-	m.Wait(t, soon, "bob would get cpu 1 · code 069 210", nil)
-	m.Click(t, "Accept bob… (code 069 210)")
+	if first := m.Wait(t, soon, "bob asks · would get cpu 1 · code 069 210", nil); first != m.Lines(t)[0] {
+		t.Errorf("%v is not the first line", first)
+	}
+	m.Click(t, "bob asks")
 	s.window(t, "bob asks to use this laptop. Does bob&#39;s screen show this code?")
 	s.press(t, "exit 0")
 	s.called(t, "Accept bob-1 cpu 1")
-	m.WaitGone(t, soon, "Accept bob")
-	m.Click(t, "Decline carol")
+	m.WaitGone(t, soon, "bob asks")
+	s.ask(t, "carol asks", "carol asks to use this laptop.")
+	s.press(t, "echo Decline; exit 1")
 	s.called(t, "Decline carol-1")
 
-	m.Click(t, "Share 75 %")
-	s.called(t, "SetPolicy default")
-	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && !p.Paused })
-	m.Click(t, "Pause sharing")
-	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && p.Paused })
-	m.Click(t, "Share nothing")
-	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "0%" && !p.Paused })
-
-	m.Click(t, "Notifications…")
 	m.Click(t, "A peer is back")
 	m.Wait(t, soon, "A peer is back", func(l bustest.Line) bool { return !l.Checked })
 	settings := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "kith", "notifications.json")
@@ -166,6 +164,52 @@ func TestWholeMenuWorks(t *testing.T) {
 	case <-time.After(soon):
 		t.Error("it does not quit")
 	}
+}
+
+// What is shared is changed in windows alone, and told with what it was and a button that takes it back.
+func TestSharingIsChangedInWindowsAndTakenBack(t *testing.T) {
+	s := raise(t)
+	s.windows(t)
+	screen := s.notifications(t)
+	with := api.ShareOf("50%")
+	with["nvidia.com/gpu"] = "50%"
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = with })
+	s.menu.Wait(t, soon, "Sharing 50 % …", nil)
+	for range 3 {
+		s.forge(t, "Sharing 50 % …") // whoever clicks it: nothing changes
+	}
+	s.window(t, "Now it is sharing 50 %.")
+	time.Sleep(100 * time.Millisecond)
+	if calls := strings.Join(s.daemon.Called(), ","); strings.Contains(calls, "SetPolicy") {
+		t.Error("a click has changed it: ", calls)
+	}
+	s.press(t, "echo Nothing; exit 1")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "0%" && p.Amounts["nvidia.com/gpu"] == "" })
+	s.menu.Wait(t, soon, "Sharing nothing …", nil)
+	screen.press(t, "Cpu 50 % → 0 %, memory 50 % → 0 %", "yes") // undo
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "50%" && p.Amounts["nvidia.com/gpu"] == "50%" })
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = api.ShareOf("50%") })
+
+	s.ask(t, "Sharing 50 % …", "How much of this laptop")
+	s.press(t, "echo Pause; exit 1")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "50%" && p.Paused })
+	screen.wait(t, "Sharing: paused")
+	s.ask(t, "Sharing paused …", "--extra-button=Resume")
+	s.press(t, "exit 0") // 100 %
+	s.window(t, "Ask you each time somebody wants to use 100 % of this laptop?")
+	s.press(t, "exit 0")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "100%" && !p.Paused })
+
+	// Somebody else changes it, and again before the person at the screen takes that back.
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = api.ShareOf("25%") })
+	id := screen.wait(t, "→ 25")
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = api.ShareOf("75%") })
+	screen.wait(t, "Sharing: 25 % → 75 %")
+	if err := screen.conn.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", id, "yes"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" })
 }
 
 func (s *stage) policy(t *testing.T, ok func(api.Policy) bool) {
@@ -219,21 +263,24 @@ func TestToolsUseThePrograms(t *testing.T) {
 	written(t, dir+"/kith/diagnosis.txt", "> Copy kubeconfig")
 }
 
+// quicker is a kithd of which somebody else answers each request first.
+type quicker struct{ *apitest.Backend }
+
+func (quicker) Decline(_ context.Context, id string) (api.Request, error) {
+	return api.Request{}, api.NotFound("request", id, "kith requests")
+}
+
 func TestFailureIsShownInTheMenu(t *testing.T) {
 	s := raise(t)
-	s.menu.Wait(t, soon, "bob · nearby", nil)
-	s.daemon.Set(func() {
-		s.daemon.Shared = nil
-		s.daemon.Pending = []api.Request{{ID: "gone", Peer: "eve", Direction: api.Incoming}}
-	})
-	s.menu.Wait(t, soon, "Decline eve", nil)
-	s.daemon.Set(func() { s.daemon.Pending[0].ID = "other" }) // and the click comes for the old one
-	lines := s.menu.Lines(t)
-	for _, l := range lines {
-		if strings.Contains(l.Label, "Decline eve") {
-			s.menu.Event(l.Number, "clicked")
-		}
-	}
+	s.windows(t)
+	s.stop()
+	<-s.ended
+	s.socket = apitest.Serve(t, quicker{s.daemon}, localapi.NewBroker(8))
+	s.start(t)
+	s.menu = s.panel.Menu(t)
+	s.daemon.Set(func() { s.daemon.Pending = []api.Request{{ID: "gone", Peer: "eve", Direction: api.Incoming}} })
+	s.ask(t, "eve asks", "eve asks")
+	s.press(t, "echo Decline; exit 1")
 	s.menu.Wait(t, soon, "the request cannot be answered any more", nil)
 }
 
@@ -313,7 +360,7 @@ func TestOpeningTheMenuLooksAnew(t *testing.T) {
 	if err := s.menu.Event(0, "opened"); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
 		if strings.Count(strings.Join(s.daemon.Called(), "\n"), "Snapshot") > before {
 			break
 		}
@@ -351,7 +398,7 @@ func TestAClickThatOpensNoMenuIsAnswered(t *testing.T) {
 func TestOnceNeedsNoDesktop(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	text, err := tray.Once(t.Context(), apitest.Serve(t, backend(), localapi.NewBroker(8)))
-	if err != nil || !strings.Contains(text, "> [ ] bob · nearby") {
+	if err != nil || !strings.Contains(text, "> bob · nearby") {
 		t.Error(text, err)
 	}
 	text, err = tray.Once(t.Context(), "/nonexistent/socket")

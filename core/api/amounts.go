@@ -29,6 +29,14 @@ func value(amount string) *big.Rat {
 	return n.Mul(n, units[amount[len(digits):]])
 }
 
+// Decimal writes a quantity without its unit, to two digits: "300m" is "0.3". What is no quantity stays as it is.
+func Decimal(amount string) string {
+	if !quantity.MatchString(amount) {
+		return amount
+	}
+	return strings.TrimSuffix(strings.TrimRight(value(amount).FloatString(2), "0"), ".")
+}
+
 // CheckAsked says whether the amounts are such as can be asked for: well formed, and enough to be meant. The error is an *Error
 // with CodeInvalid that names the field.
 func CheckAsked(field string, r Resources) error {

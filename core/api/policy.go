@@ -1,6 +1,12 @@
 package api
 
-import "maps"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // PodSecurity is a level of the Kubernetes pod security standards.
 type PodSecurity string
@@ -83,6 +89,68 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	}
 	p.Amounts = amounts
 	return p
+}
+
+// Restore is the change that makes of any policy what p is.
+func (p Policy) Restore() PolicyChange {
+	return PolicyChange{
+		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, SameName: &p.SameName,
+	}
+}
+
+// Since says in words what is otherwise than it was: "50% → nothing", "cpu 2 → 4, requests are accepted without asking"; "" when nothing is.
+func (p Policy) Since(was Policy) string {
+	var parts []string
+	if before, now := was.offers(), p.offers(); before == "" || now == "" || before == now && before != nothing {
+		all := Resources{}
+		maps.Copy(all, p.Amounts)
+		for name := range was.Amounts {
+			all[name] = cmp.Or(all[name], "0")
+		}
+		for _, name := range all.Names() {
+			if old := cmp.Or(was.Amounts[name], "0"); old != all[name] {
+				parts = append(parts, fmt.Sprintf("%s %s → %s", name, old, all[name]))
+			}
+		}
+	} else if before != now {
+		parts = append(parts, before+" → "+now)
+	}
+	for _, word := range []struct {
+		was, is bool
+		yes, no string
+	}{
+		{was.Paused, p.Paused, "paused", "not paused any more"},
+		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
+		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
+		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
+	} {
+		if word.was != word.is {
+			parts = append(parts, map[bool]string{true: word.yes, false: word.no}[word.is])
+		}
+	}
+	if was.PodSecurity != p.PodSecurity {
+		parts = append(parts, fmt.Sprintf("pod security %s → %s", was.PodSecurity, p.PodSecurity))
+	}
+	if was.Selector != p.Selector || !slices.Equal(was.Peers, p.Peers) {
+		parts = append(parts, "for other peers")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// nothing is what a policy without amounts offers, or with none but 0%.
+const nothing = "nothing"
+
+// offers says what part of all that every machine has a policy offers; "" when that is no one part.
+func (p Policy) offers() string {
+	share := p.Amounts.Share()
+	switch {
+	case len(p.Amounts) == 0 || share == "0%":
+		return nothing
+	case maps.Equal(p.Amounts, ShareOf(share)):
+		return share
+	}
+	return ""
 }
 
 func set[T any](to *T, from *T) {

@@ -61,6 +61,17 @@ func (r Resources) String() string {
 	return b.String()
 }
 
+// Share is the percentage that all amounts of a policy have in common; "" when they differ, and when there are none.
+func (r Resources) Share() (share string) {
+	for _, amount := range r {
+		if share != "" && amount != share || !strings.HasSuffix(amount, "%") {
+			return ""
+		}
+		share = amount
+	}
+	return share
+}
+
 // quantity is the part of Kubernetes' quantity syntax that a SharingPolicy takes: no sign, no exponent.
 // Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go.
 var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)

@@ -169,25 +169,13 @@ func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.Resour
 		return internal(err)
 	}
 	s.Sharing = api.Sharing{
-		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Offered(&policy, there)),
+		Policy: policy.Name, Share: policyView(&policy).Amounts.Share(), Amounts: quantities(sharing.Offered(&policy, there)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
 	if policy.Spec.Paused {
 		s.Sharing.Why = "paused by the owner: contracts in force stay, nothing new is accepted"
 	}
 	return nil
-}
-
-// commonShare is the percentage that all amounts of a policy have in common; empty when they differ.
-func commonShare(amounts map[string]v1alpha1.Amount) string {
-	share := ""
-	for _, a := range amounts {
-		if share != "" && string(a) != share || a[len(a)-1] != '%' {
-			return ""
-		}
-		share = string(a)
-	}
-	return share
 }
 
 // FrontDoor is where users of this laptop reach Kubernetes. *frontdoor.Door is one.

@@ -93,13 +93,13 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	if err != nil && !fresh {
 		return api.Policy{}, internal(err)
 	}
-	before := policy.DeepCopy()
+	before, was := policy.DeepCopy(), policyView(policy)
 	if change.Peers != nil {
 		if change.Peers, err = c.resolve(ctx, *change.Peers); err != nil {
 			return api.Policy{}, err
 		}
 	}
-	if err := putPolicy(policy, change.Apply(policyView(policy))); err != nil {
+	if err := putPolicy(policy, change.Apply(was)); err != nil {
 		return api.Policy{}, err
 	}
 	if err := sharing.Validate(policy); err != nil {
@@ -117,7 +117,9 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	if err != nil {
 		return api.Policy{}, internal(fmt.Errorf("write the policy %s: %w", name, err))
 	}
-	b.Publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed"})
+	if said := policyView(policy).Since(was); said != "" {
+		b.Publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed: " + said})
+	}
 	show, err := c.policyViewer(ctx)
 	if err != nil {
 		return api.Policy{}, internal(err)

@@ -406,6 +406,9 @@ func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyCha
 	for i, p := range b.Shared {
 		if p.Name == name {
 			b.Shared[i] = change.Apply(p)
+			if name == api.DefaultPolicy {
+				b.State.Sharing.Share, b.State.Sharing.Paused = b.Shared[i].Amounts.Share(), b.Shared[i].Paused
+			}
 			return b.Shared[i], nil
 		}
 	}

@@ -21,7 +21,9 @@ type Line struct {
 	Label   string // "" for a separator
 	Enabled bool
 	Checked bool
-	Toggle  string // "checkmark", "radio"
+	Toggle  string // "checkmark"
+	Depth   int    // 0 in the menu itself, 1 in a submenu of it
+	Opens   bool   // a submenu, of which the lines follow
 }
 
 func (l Line) String() string {
@@ -53,33 +55,50 @@ func (m *Menu) Call(method string, args ...any) *dbus.Call {
 	return m.object().Call("com.canonical.dbusmenu."+method, 0, args...)
 }
 
+// Go makes a call to the menu and does not wait for the answer, which goes to the channel.
+func (m *Menu) Go(answers chan *dbus.Call, method string, args ...any) *dbus.Call {
+	return m.object().Go("com.canonical.dbusmenu."+method, 0, answers, args...)
+}
+
 type node struct {
 	ID         int32
 	Properties map[string]dbus.Variant
 	Children   []dbus.Variant
 }
 
-// Read gets the whole menu.
+// Read gets the whole menu, the lines of submenus after the one that opens them.
 func (m *Menu) Read() (revision uint32, lines []Line, err error) {
 	var root node
 	if err := m.Call("GetLayout", int32(0), int32(-1), []string{}).Store(&revision, &root); err != nil {
 		return 0, nil, err
 	}
-	for _, child := range root.Children {
+	lines, err = read(root, 0)
+	return revision, lines, err
+}
+
+func read(of node, depth int) (lines []Line, err error) {
+	for _, child := range of.Children {
 		var n node
 		if err := dbus.Store([]any{child.Value()}, &n); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
-		l := Line{Number: n.ID, Enabled: true}
+		l := Line{Number: n.ID, Enabled: true, Depth: depth}
 		get(n, "label", &l.Label)
 		get(n, "enabled", &l.Enabled)
 		get(n, "toggle-type", &l.Toggle)
 		var state int32
 		get(n, "toggle-state", &state)
 		l.Checked = state == 1
-		lines = append(lines, l)
+		var display string
+		get(n, "children-display", &display)
+		l.Opens = display == "submenu"
+		below, err := read(n, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(append(lines, l), below...)
 	}
-	return revision, lines, nil
+	return lines, nil
 }
 
 func get[T any](n node, name string, into *T) {
@@ -136,10 +155,10 @@ func show(lines []Line) string {
 	return b.String()
 }
 
-// Click clicks the line that has part in its label, once it is there and enabled.
+// Click clicks the line that has part in its label, once it is there and can be clicked.
 func (m *Menu) Click(t testing.TB, part string) {
 	t.Helper()
-	l := m.Wait(t, 10*time.Second, part, func(l Line) bool { return l.Enabled })
+	l := m.Wait(t, 10*time.Second, part, func(l Line) bool { return l.Enabled && !l.Opens })
 	if err := m.Event(l.Number, "clicked"); err != nil {
 		t.Fatalf("click %v: %v", l, err)
 	}

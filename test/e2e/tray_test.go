@@ -70,24 +70,28 @@ func TestTray(t *testing.T) {
 		eventually(t, time.Minute, s.laptop.Name()+" is ready", func() string { return engineReady(t, s.laptop) })
 	}
 	began := time.Now()
-	alice.menu.Click(t, "bob · nearby")
-	asks := bob.menu.Wait(t, 10*time.Second, "alice would get", nil)
-	waits := alice.menu.Wait(t, 10*time.Second, "bob · waits for its owner · code ", nil)
+	alice.menu.Wait(t, 30*time.Second, "bob · would give cpu ", nil)
+	alice.menu.Click(t, "Ask bob for cpu ")
+	asks := bob.menu.Wait(t, 10*time.Second, "alice asks · would get", nil)
+	waits := alice.menu.Wait(t, 10*time.Second, "bob ▸ waits for its owner · code ", nil)
 	if code := codeIn(asks.Label); code == "" || code != codeIn(waits.Label) {
 		t.Errorf("the owners see different codes: %q and %q", asks.Label, waits.Label)
 	}
-	bob.menu.Click(t, "Accept alice… (code ")
-	compare := alice.menu.Wait(t, 10*time.Second, "Compare the code with bob… ", nil)
-	if code := codeIn(asks.Label); !strings.HasSuffix(compare.Label, code) {
+	if first := bob.menu.Lines(t)[0]; first.Label != asks.Label {
+		t.Errorf("bob's first line is %q", first.Label)
+	}
+	bob.menu.Click(t, "alice asks")
+	compare := alice.menu.Wait(t, 10*time.Second, "bob accepted · compare the code ", nil)
+	if code := codeIn(asks.Label); code != codeIn(compare.Label) {
 		t.Errorf("bob accepted %q, and alice is to confirm %q", code, compare.Label)
 	}
-	bob.menu.Wait(t, 10*time.Second, "alice · accepted here · its owner compares the code "+codeIn(asks.Label), nil)
+	bob.menu.Wait(t, 10*time.Second, "alice was accepted · its owner compares the code "+codeIn(asks.Label), nil)
 	if p := peerOf(t, alice.laptop, "bob"); p.Outgoing != "requested" {
 		t.Errorf("alice has confirmed nothing, and bob is %+v", p)
 	}
-	alice.menu.Click(t, "Compare the code with bob… ")
-	alice.menu.Wait(t, 30*time.Second, "bob · connected", func(line bustest.Line) bool { return line.Checked })
-	bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop", nil)
+	alice.menu.Click(t, "bob accepted · compare the code ")
+	alice.menu.Wait(t, 30*time.Second, "bob ▸ you use 0 of ", nil)
+	bob.menu.Wait(t, 10*time.Second, "alice ◂ uses you: 0 pods", nil)
 	eventually(t, 10*time.Second, "the node is Ready", func() string {
 		out := kubectl(t, alice.laptop, "get", "node", "kith-bob", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		if out != "True" {
@@ -105,9 +109,9 @@ func TestTray(t *testing.T) {
 		kubectl(t, alice.laptop, "create", "namespace", "shop")
 		kith(t, alice.laptop, "offload", "shop")
 		apply(t, alice.laptop, web(4))
-		alice.menu.Wait(t, time.Minute, "bob · connected", func(line bustest.Line) bool { return strings.Contains(line.Label, "there") })
-		alice.menu.Wait(t, 10*time.Second, "abroad · 0 guests here", nil)
-		bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop · ", func(line bustest.Line) bool { return strings.Contains(line.Label, "here") })
+		alice.menu.Wait(t, time.Minute, "of yours run", nil)
+		alice.menu.Wait(t, 10*time.Second, "bob ▸ you use 0.", func(line bustest.Line) bool { return strings.HasSuffix(line.Label, " CPU") })
+		bob.menu.Wait(t, 10*time.Second, "alice ◂ uses you: ", func(line bustest.Line) bool { return !strings.HasSuffix(line.Label, " 0 pods") })
 	})
 	t.Run("restarted daemon", func(t *testing.T) {
 		if err := alice.laptop.StopDaemon(t.Context()); err != nil {
@@ -118,32 +122,28 @@ func TestTray(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, time.Minute, "alice is ready", func() string { return engineReady(t, alice.laptop) })
-		alice.menu.Wait(t, 2*time.Second, "bob · ", func(line bustest.Line) bool { return line.Checked })
-		alice.menu.Wait(t, 30*time.Second, "bob · connected", nil)
+		alice.menu.Wait(t, 2*time.Second, "bob ▸ ", nil)
+		alice.menu.Wait(t, 30*time.Second, "bob ▸ you use", nil)
 	})
 	t.Run("sharing", func(t *testing.T) {
-		bob.menu.Click(t, "Share 25 %")
-		bob.menu.Wait(t, 10*time.Second, "Share 25 %", func(line bustest.Line) bool { return line.Checked })
-		bob.menu.Click(t, "Pause sharing")
-		bob.menu.Wait(t, 10*time.Second, "bob · Autonomous · sharing paused", nil)
+		bob.menu.Click(t, "Sharing 50 % …")
+		bob.menu.Wait(t, 10*time.Second, "Sharing 100 % …", nil)
+		if events := kith(t, bob.laptop, "events"); !strings.Contains(events, "the sharing policy default was changed: 50% → 100%") {
+			t.Error(events)
+		}
+		kith(t, bob.laptop, "share", "off")
+		bob.menu.Wait(t, 10*time.Second, "Sharing paused …", nil)
 	})
 	t.Run("the end", func(t *testing.T) {
-		alice.menu.Click(t, "bob · connected")
-		alice.menu.Click(t, "Keep bob")
-		alice.menu.WaitGone(t, 10*time.Second, "Really unpeer")
-		if p := peerOf(t, alice.laptop, "bob"); p.Outgoing != "connected" {
-			t.Fatalf("alice was not sure, and bob is %+v", p)
-		}
-		alice.menu.Click(t, "bob · connected")
-		alice.menu.Click(t, "Really unpeer bob? ")
-		alice.menu.Wait(t, 2*time.Minute, "bob · ", func(line bustest.Line) bool { return !line.Checked })
-		bob.menu.WaitGone(t, time.Minute, "uses this laptop")
+		alice.menu.Click(t, "Unpeer bob…")
+		alice.menu.Wait(t, 2*time.Minute, "bob · ", nil)
+		bob.menu.WaitGone(t, time.Minute, "uses you")
 	})
 }
 
-// codeIn gives the code of a line: "… · code 069 210 · …".
+// codeIn gives the code of a line: "… code 069 210 · …", or at its end "… code 069 210…".
 func codeIn(label string) string {
 	_, after, _ := strings.Cut(label, "code ")
 	code, _, _ := strings.Cut(after, " · ")
-	return code
+	return strings.TrimSuffix(code, "…")
 }

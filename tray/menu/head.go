@@ -10,16 +10,17 @@ import (
 
 const shownProblems = 3
 
-// head says who and how this cluster is, and what is wrong.
+// head says who this is, and what went wrong last.
 func (b *builder) head() {
+	b.line("head")
 	b.say("head", Head(b.State))
 	if b.Note != "" {
 		b.say("note", words.Text(b.Note))
 	}
-	if b.Link != Up {
-		return
-	}
-	b.cluster()
+}
+
+// problems says what is wrong.
+func (b *builder) problems() {
 	problems := worthShowing(b.Snapshot.Status.Problems)
 	for i, p := range problems {
 		if i == shownProblems {
@@ -30,7 +31,7 @@ func (b *builder) head() {
 	}
 }
 
-// Head is the first line: "alice · Autonomous · sharing 50 %".
+// Head is the line that says who this is: "alice · Autonomous".
 func Head(s State) string {
 	switch s.Link {
 	case Up:
@@ -41,7 +42,7 @@ func Head(s State) string {
 		if status.Engine.State == api.EngineStarting {
 			return join(words.Name(status.Name), "starting")
 		}
-		return join(words.Name(status.Name), words.Text(string(status.Mode)), shared(status.Sharing), some(status.Counts.Laptops, "laptop is run from here", "laptops are run from here"))
+		return join(words.Name(status.Name), words.Text(string(status.Mode)), some(status.Counts.Laptops, "laptop is run from here", "laptops are run from here"))
 	case Gone:
 		return "Kith is not running"
 	case Forbidden:
@@ -66,43 +67,30 @@ func Tooltip(s State) string {
 	if e := s.Snapshot.Status.Engine; e.State == api.EngineStarting {
 		return join(Head(s), words.Text(e.Why))
 	}
-	counts := s.Snapshot.Status.Counts
-	return join(Head(s), some(counts.Requests, "request waits", "requests wait"),
+	counts, sharing := s.Snapshot.Status.Counts, ""
+	if s.autonomous() {
+		sharing = words.Sharing(s.Snapshot.Status.Sharing)
+	}
+	return join(Head(s), sharing, some(counts.Requests, "request waits", "requests wait"),
 		some(confirms, "peer accepted and waits", "peers accepted and wait"), some(counts.Connected, "peer", "peers"))
 }
 
-func shared(s api.Sharing) string {
-	switch {
-	case s.Paused:
-		return "sharing paused"
-	case nothing(s):
-		return "sharing nothing"
-	case s.Share != "":
-		return "sharing " + percent(s.Share)
-	}
-	return "sharing " + words.Amounts(s.Amounts)
-}
-
-// percent writes "50%" as it is printed.
-func percent(share string) string {
-	return strings.TrimSuffix(words.Clean(share, 8), "%") + " %"
-}
-
-// nothing tells whether nothing is offered.
-func nothing(s api.Sharing) bool { return s.Share == "0%" || s.Share == "" && len(s.Amounts) == 0 }
-
-// cluster says how the local Kubernetes is; when it is not well, a click looks closer.
+// cluster says how the local Kubernetes is, and has what a developer wants at hand of it. When it is not well, a click looks closer.
 func (b *builder) cluster() {
 	e := b.Snapshot.Status.Engine
-	switch e.State {
-	case api.EngineReady:
-		b.say("cluster", join("Cluster ready", prefixed("Kubernetes ", words.Text(e.Version))))
-	case api.EngineStopped:
-		if e.Kind == api.EngineNone {
-			b.say("cluster", "No cluster: this kithd only finds others")
-			return
+	switch {
+	case b.usable():
+		label := "Cluster " + words.Text(string(e.State))
+		if e.State == api.EngineReady {
+			label = join(label, prefixed("Kubernetes ", words.Text(e.Version)))
 		}
-		fallthrough
+		b.submenu("cluster/tools", join(label, words.Text(e.Why)), func(b *builder) {
+			b.click("kubectl", "Show kubectl access…", AskKubectl, "")
+			b.click("kubeconfig", "Copy kubeconfig", CopyKubeconfig, "")
+			b.click("terminal", "Open terminal here", OpenTerminal, "")
+		})
+	case e.State == api.EngineStopped && e.Kind == api.EngineNone:
+		b.say("cluster", "No cluster: this kithd only finds others")
 	default:
 		b.click("cluster", join("Cluster "+words.Text(string(e.State)), words.Text(e.Why)), Diagnose, "")
 	}

@@ -1,9 +1,9 @@
-// Package menu is the tray's menu as a pure function: what is known goes in, a flat list of items comes out. The tray
-// calls Of after each change and gives the list to a panel; kith-tray --once prints it with Text.
+// Package menu is the tray's menu as a pure function: what is known goes in, a tree of items comes out. The tray
+// calls Of after each change and gives the tree to a panel; kith-tray --once prints it with Text.
 //
-// The list has no submenus, because panels lose them; what would be long is folded behind a "more…" that opens in place.
-// Every item has an ID that stays with its meaning, so that a click means what was shown when it was aimed. The package must
-// never talk to anybody, look at a clock, or show a peer's words without clean.
+// What waits for the owner comes first. What would be long, a peer's particulars for example, is in a submenu. Every item has an ID that
+// stays with its meaning, so that a click means what was shown when it was aimed. The package must never talk to anybody, look at a
+// clock, or show a peer's words without clean.
 package menu
 
 import (
@@ -26,35 +26,22 @@ const (
 	Failed                // it answers, and not as it should
 )
 
-// Fold is a part of the menu that is closed unless it is the one that was opened.
-type Fold string
-
-// The folds.
+// How many are shown of a list: in the menu itself, and in the submenu with the others.
 const (
-	NoFold       Fold = ""
-	FoldRequests Fold = "requests"
-	FoldPeers    Fold = "peers"
-	FoldKinds    Fold = "kinds"
-	FoldTether   Fold = "tether"
-)
-
-// How many are shown of a list: folded, and open. A menu of a hundred lines still scrolls; one of a thousand is no menu.
-const (
-	shownRequests, mostRequests = 3, 25
-	shownPeers, mostPeers       = 8, 60
+	shownWaiting, mostWaiting = 3, 25
+	shownPeers, mostPeers     = 8, 60
 )
 
 // State is all that the menu is made of.
 type State struct {
 	Link     Link
-	Why      *api.Error   // with Gone, Forbidden and Failed
-	Snapshot api.Snapshot // with Up
-	Kinds    []Kind       // of notifications
-	Open     Fold
-	Sure     string            // ID of the peer that is to be left, if the owner is sure
+	Why      *api.Error        // with Gone, Forbidden and Failed
+	Snapshot api.Snapshot      // with Up
+	Kinds    []Kind            // of notifications
 	Doing    map[string]string // what is under way with a peer or a request, by its ID: "asking"
 	Note     string            // what went wrong last
 	NoTether bool              // this daemon is one that knows no tethers
+	Shallow  bool              // the panel opens no submenu in a submenu: GNOME's makes no room for it
 	Looked   bool              // the doctor did
 	Fixable  []api.Finding     // that it found, and that are safe to be mended
 }
@@ -66,24 +53,15 @@ type Kind struct {
 	On    bool
 }
 
-// Mark is what stands before an item.
-type Mark int
-
-// The marks.
-const (
-	NoMark Mark = iota
-	Check       // a box
-	Radio       // a circle, one of several
-)
-
 // Item is one line of the menu. A separator has nothing but an ID.
 type Item struct {
-	ID       string // "accept/alice-0z60": the same thing has the same ID in every menu
+	ID       string // "answer/alice-0z60": the same thing has the same ID in every menu
 	Label    string // clean, one line
-	Mark     Mark
-	On       bool // the mark is set
-	Disabled bool // to read, not to click
+	Box      bool   // it has a box
+	On       bool   // and that is ticked
+	Disabled bool   // to read, not to click
 	Action   Action
+	Items    []Item // of the submenu that it opens; with them it has no Action
 }
 
 // Separator tells whether the item is a line between items.
@@ -98,17 +76,10 @@ const (
 	Nothing        Verb = ""
 	Ask            Verb = "ask"        // a peer for resources; About: its ID
 	Withdraw       Verb = "withdraw"   // what was asked of a peer and not answered yet; About: its ID
-	End            Verb = "end"        // what there is with a peer; About: its ID
-	MaybeEnd       Verb = "maybeEnd"   // ask whether the owner is sure; About: its ID
-	KeepPeer       Verb = "keepPeer"   // the owner is not sure
-	Accept         Verb = "accept"     // open the window in which the owner accepts a request; About: its ID
-	Decline        Verb = "decline"    // About: the request's ID
+	End            Verb = "end"        // open the window in which the owner ends what there is with a peer; About: its ID
+	Answer         Verb = "answer"     // open the window in which the owner accepts or declines a request; About: its ID
 	Confirm        Verb = "confirm"    // open the window in which the owner confirms what a peer accepted; About: the peer's ID
-	Share          Verb = "share"      // About: "50%"
-	AskShare       Verb = "askShare"   // open the windows in which the owner says how much is shared, and with whose word
-	Pause          Verb = "pause"      // sharing
-	Resume         Verb = "resume"     // sharing
-	Open           Verb = "open"       // About: a Fold; "" closes
+	Share          Verb = "share"      // open the windows in which the owner says how much is shared, and with whose word
 	SetKind        Verb = "setKind"    // turn a kind of notification on or off; About: its Name
 	AskKubectl     Verb = "askKubectl" // open the window in which the owner has a context written for kubectl
 	CopyKubeconfig Verb = "copyKubeconfig"
@@ -138,14 +109,16 @@ type builder struct {
 // Of makes the menu.
 func Of(s State) []Item {
 	b := &builder{State: s}
-	b.head()
 	if s.Link == Up {
-		b.requests()
+		b.waiting()
+		b.head()
+		b.cluster()
+		b.problems()
 		b.peers()
-		b.sharing()
 		b.mode()
-		b.tools()
+		b.sharing()
 	} else {
+		b.head()
 		b.help()
 	}
 	b.tail()
@@ -160,6 +133,13 @@ func (b *builder) say(id, label string) { b.add(Item{ID: id, Label: label, Disab
 // click adds a line to click.
 func (b *builder) click(id, label string, verb Verb, about string) {
 	b.add(Item{ID: id, Label: label, Action: Action{verb, about}})
+}
+
+// submenu adds a line that opens what fill adds.
+func (b *builder) submenu(id, label string, fill func(b *builder)) {
+	inner := &builder{State: b.State}
+	fill(inner)
+	b.add(Item{ID: id, Label: label, Items: inner.items})
 }
 
 // line adds a separator, unless one or nothing is above it.
@@ -195,25 +175,27 @@ func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }
 
-// Text writes the menu as lines: "> " before what can be clicked, boxes and circles before what can be chosen.
+// Text writes the menu as lines: "> " before what can be clicked or opened, a box before what is on or off. What a submenu has is below it.
 func Text(items []Item) string {
 	var b strings.Builder
+	write(&b, items, "")
+	return b.String()
+}
+
+func write(b *strings.Builder, items []Item, indent string) {
 	for _, i := range items {
 		if i.Separator() {
-			b.WriteString("---\n")
+			b.WriteString(indent + "---\n")
 			continue
 		}
 		lead := "> "
 		if i.Disabled {
 			lead = "  "
 		}
-		b.WriteString(lead + marks[i.Mark][i.On] + i.Label + "\n")
+		if i.Box {
+			lead += map[bool]string{false: "[ ] ", true: "[x] "}[i.On]
+		}
+		b.WriteString(indent + lead + i.Label + "\n")
+		write(b, i.Items, indent+"    ")
 	}
-	return b.String()
-}
-
-var marks = map[Mark]map[bool]string{
-	NoMark: {},
-	Check:  {false: "[ ] ", true: "[x] "},
-	Radio:  {false: "( ) ", true: "(o) "},
 }

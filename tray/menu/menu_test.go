@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +35,7 @@ func alice() menu.State {
 }
 
 func peer(name string) api.Peer {
-	return api.Peer{Name: name, ID: "ID-" + name, Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone}
+	return api.Peer{Name: name, ID: "ID-" + name, ShortID: "id-" + name, Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone}
 }
 
 func request(id, from string) api.Request {
@@ -45,7 +47,10 @@ func request(id, from string) api.Request {
 	}
 }
 
-var offer = api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}
+var (
+	offer = api.Resources{"cpu": "800m", "memory": "4Gi", "pods": "20"}
+	used  = api.Resources{"cpu": "300m", "memory": "512Mi", "pods": "2"}
+)
 
 // scenes are states worth looking at: testdata has the menu of each.
 func scenes() map[string]menu.State {
@@ -112,7 +117,7 @@ func scenes() map[string]menu.State {
 		out.Direction = api.Outgoing
 		s.Snapshot.Requests = []api.Request{request("bob-1", "bob"), known, more, none, out}
 		s.Doing = map[string]string{"carol-1": "accepting"}
-		status(s).Counts.Requests, s.Open = 4, menu.FoldRequests
+		status(s).Counts.Requests = 4
 		bob := peer("bob")
 		bob.Incoming = api.StateRequested
 		s.Snapshot.Peers = []api.Peer{bob}
@@ -145,10 +150,10 @@ func scenes() map[string]menu.State {
 			change func(p *api.Peer)
 		}{
 			{"connected", func(p *api.Peer) {
-				p.Outgoing, p.Offered, p.Pods.Abroad, p.Tunnel.Up = api.StateConnected, offer, 2, true
+				p.Outgoing, p.Offered, p.Used, p.Pods.Abroad, p.Tunnel.Up = api.StateConnected, offer, used, 2, true
 			}},
 			{"both", func(p *api.Peer) {
-				p.Outgoing, p.Incoming, p.Offered, p.Pods.Guests, p.Tunnel.Up = api.StateConnected, api.StateConnected, offer, 1, true
+				p.Outgoing, p.Incoming, p.Offered, p.Used, p.Pods.Guests, p.Tunnel.Up = api.StateConnected, api.StateConnected, offer, used, 7, true
 			}},
 			{"tunnel", func(p *api.Peer) { p.Outgoing = api.StateConnected }},
 			{"asked", func(p *api.Peer) { p.Outgoing, p.Code = api.StateRequested, "402817" }},
@@ -161,7 +166,12 @@ func scenes() map[string]menu.State {
 			{"leaving", func(p *api.Peer) { p.Incoming = api.StateEnding }},
 			{"lost", func(p *api.Peer) { p.Incoming, p.Reachable = api.StateUnreachable, false }},
 			{"stranger", func(*api.Peer) {}},
-			{"advertised", func(p *api.Peer) { p.Offered = offer }},
+			{"giver", func(p *api.Peer) { p.Gives = &api.Gives{State: api.GivesSome, Resources: offer} }},
+			{"changing", func(p *api.Peer) {
+				p.Outgoing, p.Offered, p.Asked, p.Tunnel.Up = api.StateConnected, offer, api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}, true
+			}},
+			{"pausing", func(p *api.Peer) { p.Gives = &api.Gives{State: api.GivesPaused, Why: "paused"} }},
+			{"miser", func(p *api.Peer) { p.Gives = &api.Gives{State: api.GivesNothing, Why: "nothing"} }},
 			{"silent", func(p *api.Peer) { p.Reachable = false }},
 			{"busy", func(*api.Peer) {}},
 		}
@@ -171,14 +181,7 @@ func scenes() map[string]menu.State {
 			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
 		}
 		s.Doing = map[string]string{"ID-busy": "asking"}
-		s.Open = menu.FoldPeers
 		status(s).Counts = api.Counts{PodsAbroad: 3, Guests: 1}
-	})
-	scene("sure", func(s *menu.State) {
-		bob := peer("bob")
-		bob.Outgoing, bob.Incoming, bob.Pods, bob.Tunnel.Up = api.StateConnected, api.StateConnected, api.PeerPods{Abroad: 3, Guests: 1}, true
-		s.Snapshot.Peers, s.Sure = []api.Peer{bob}, bob.ID
-		s.Open = menu.FoldKinds
 	})
 	scene("paused", func(s *menu.State) {
 		status(s).Sharing = api.Sharing{Policy: "default", Amounts: api.Resources{"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"}, Paused: true}
@@ -207,10 +210,6 @@ func scenes() map[string]menu.State {
 		t := corp(s)
 		t.Step, t.Why, status(s).Mode = "draining", "corp takes away 3 pods", api.Untethering
 	})
-	scene("tether", func(s *menu.State) {
-		s.Snapshot.Peers, s.Open = []api.Peer{peer("corp"), peer("bob"), peer("away")}, menu.FoldTether
-		s.Snapshot.Peers[2].Reachable = false
-	})
 	scene("tether-one", func(s *menu.State) { s.Snapshot.Peers = []api.Peer{peer("corp")} })
 	scene("tether-asked", func(s *menu.State) {
 		s.Snapshot.Peers, s.Doing = []api.Peer{peer("corp")}, map[string]string{menu.DoingTether: "asking what a tether to corp means"}
@@ -229,9 +228,10 @@ func scenes() map[string]menu.State {
 		asks.Tether, asks.Asked, asks.Granted = true, nil, nil
 		s.Snapshot.Peers, s.Snapshot.Requests = append(s.Snapshot.Peers, carol), []api.Request{asks}
 	})
-	scene("crowd", func(s *menu.State) { crowd(s, 50, 20) })
-	scene("crowd-open", func(s *menu.State) { crowd(s, 70, 30); s.Open = menu.FoldPeers })
-	scene("queue-open", func(s *menu.State) { crowd(s, 4, 27); s.Open = menu.FoldRequests })
+	scene("six", func(s *menu.State) { crowd(s, 6, 0) })
+	scene("twenty", func(s *menu.State) { crowd(s, 20, 2) })
+	scene("twenty-shallow", func(s *menu.State) { crowd(s, 20, 0); s.Shallow = true })
+	scene("crowd", func(s *menu.State) { crowd(s, 70, 30) })
 	scene("hostile", func(s *menu.State) {
 		for i, n := range nasty {
 			p := peer(n)
@@ -245,7 +245,6 @@ func scenes() map[string]menu.State {
 			r.Code, r.Asked, r.Granted, r.InForce = n, api.Resources{n: n}, api.Resources{"cpu": n}, api.Resources{n: "1"}
 			s.Snapshot.Requests = append(s.Snapshot.Requests, r)
 		}
-		s.Open = menu.FoldRequests
 	})
 	return all
 }
@@ -254,7 +253,7 @@ func crowd(s *menu.State, peers, requests int) {
 	for i := range peers {
 		p := peer(fmt.Sprintf("laptop-%02d", i))
 		if i == 40 || i == 3 {
-			p.Outgoing, p.Offered, p.Tunnel.Up = api.StateConnected, offer, true
+			p.Outgoing, p.Offered, p.Used, p.Tunnel.Up = api.StateConnected, offer, used, true
 		}
 		p.Reachable = i%10 != 0
 		s.Snapshot.Peers = append(s.Snapshot.Peers, p)
@@ -292,10 +291,18 @@ func TestMenusAreAsTheyWere(t *testing.T) {
 
 func errorOf(errs ...error) error { return cmp.Or(errs...) }
 
+// flat gives the items of a menu and of all its submenus.
+func flat(items []menu.Item) (all []menu.Item) {
+	for _, i := range items {
+		all = append(append(all, i), flat(i.Items)...)
+	}
+	return all
+}
+
 func TestEveryItemHasAnIDOfItsOwnAndCanBeRead(t *testing.T) {
 	for name, s := range scenes() {
 		seen := map[string]bool{}
-		for _, i := range menu.Of(s) {
+		for _, i := range flat(menu.Of(s)) {
 			if i.ID == "" || seen[i.ID] {
 				t.Errorf("%s: ID %q of %q is not its own", name, i.ID, i.Label)
 			}
@@ -304,24 +311,92 @@ func TestEveryItemHasAnIDOfItsOwnAndCanBeRead(t *testing.T) {
 				!utf8.ValidString(i.Label) || utf8.RuneCountInString(i.Label) > 300 {
 				t.Errorf("%s: %q", name, i.Label)
 			}
-			if !i.Separator() && !i.Disabled && i.Action.Verb == menu.Nothing {
-				t.Errorf("%s: a click on %q would do nothing", name, i.Label)
+			if !i.Separator() && !i.Disabled && (i.Action.Verb == menu.Nothing) != (len(i.Items) > 0) {
+				t.Errorf("%s: a click on %q would do nothing, or two things", name, i.Label)
 			}
 		}
-		items := menu.Of(s)
-		if items[0].Separator() || items[len(items)-1].Separator() {
-			t.Errorf("%s begins or ends with a separator", name)
+		lists := [][]menu.Item{menu.Of(s)}
+		for _, i := range flat(menu.Of(s)) {
+			if len(i.Items) > 0 {
+				lists = append(lists, i.Items)
+			}
 		}
-		for i := range items[1:] {
-			if items[i].Separator() && items[i+1].Separator() {
-				t.Errorf("%s: two separators in a row at %s", name, items[i].ID)
+		for _, items := range lists {
+			if items[0].Separator() || items[len(items)-1].Separator() {
+				t.Errorf("%s: %v begins or ends with a separator", name, items)
+			}
+			for i := range items[1:] {
+				if items[i].Separator() && items[i+1].Separator() {
+					t.Errorf("%s: two separators in a row at %s", name, items[i].ID)
+				}
 			}
 		}
 	}
 }
 
-func find(items []menu.Item, id string) (menu.Item, bool) {
+// height is what a menu needs on a screen where lines are as high as in the highest of the panels that were tried.
+func height(items []menu.Item) (pixels int) {
 	for _, i := range items {
+		if pixels += 33; i.Separator() {
+			pixels -= 20
+		}
+	}
+	return pixels
+}
+
+func TestAMenuFitsTheScreen(t *testing.T) {
+	for _, c := range []struct{ peers, requests, most int }{{0, 0, 640}, {1, 0, 640}, {6, 0, 640}, {6, 2, 640}, {20, 0, 768}, {20, 20, 768}, {500, 500, 768}} {
+		s := alice()
+		crowd(&s, c.peers, c.requests)
+		if got := height(menu.Of(s)); got > c.most {
+			t.Errorf("%d peers, %d requests: %d pixels, %d is the screen", c.peers, c.requests, got, c.most)
+		}
+	}
+}
+
+// Twenty peers can all be reached, those that matter first.
+func TestNoPeerIsLeftOut(t *testing.T) {
+	s := alice()
+	crowd(&s, 20, 0)
+	for _, p := range s.Snapshot.Peers {
+		if i, ok := find(menu.Of(s), "peer/"+p.ID); !ok || len(i.Items) == 0 {
+			t.Errorf("%s: %+v", p.Name, i)
+		}
+	}
+	for _, i := range menu.Of(s) {
+		if strings.HasPrefix(i.ID, "peer/") {
+			if i.ID != "peer/ID-laptop-03" {
+				t.Error("the one in use comes after", i.ID)
+			}
+			break
+		}
+	}
+}
+
+func TestWhatWaitsForTheOwnerIsTheFirstLine(t *testing.T) {
+	all := scenes()
+	for name, want := range map[string]string{"request": "answer/bob-1", "company": "answer/carol-1", "confirm": "confirm/ID-carol", "alone": "head"} {
+		if got := menu.Of(all[name])[0].ID; got != want {
+			t.Errorf("%s: the first line is %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestATetheredLaptopSharesNothingOfItsOwn(t *testing.T) {
+	all := scenes()
+	for _, name := range []string{"tethered", "tethered-lost", "tethering", "untethering"} {
+		s := all[name]
+		if i, ok := find(menu.Of(s), "share"); ok {
+			t.Errorf("%s: %+v", name, i)
+		}
+		if tip := menu.Tooltip(s); strings.Contains(tip, "sharing") {
+			t.Errorf("%s: %s", name, tip)
+		}
+	}
+}
+
+func find(items []menu.Item, id string) (menu.Item, bool) {
+	for _, i := range flat(items) {
 		if i.ID == id {
 			return i, true
 		}
@@ -329,24 +404,31 @@ func find(items []menu.Item, id string) (menu.Item, bool) {
 	return menu.Item{}, false
 }
 
-func TestClicksOnPeersMeanWhatIsShown(t *testing.T) {
-	s := scenes()["peers"]
-	items := menu.Of(s)
-	for id, want := range map[string]menu.Action{
-		"peer/ID-connected": {Verb: menu.MaybeEnd, About: "ID-connected"}, "peer/ID-tunnel": {Verb: menu.End, About: "ID-tunnel"},
-		"peer/ID-asked": {Verb: menu.Withdraw, About: "ID-asked"}, "peer/ID-far": {Verb: menu.MaybeEnd, About: "ID-far"},
-		"peer/ID-ending": {}, "peer/ID-declined": {Verb: menu.Ask, About: "ID-declined"}, "peer/ID-consumer": {Verb: menu.Ask, About: "ID-consumer"},
-		"end/ID-consumer": {Verb: menu.MaybeEnd, About: "ID-consumer"}, "peer/ID-stranger": {Verb: menu.Ask, About: "ID-stranger"},
-		"peer/ID-silent": {}, "peer/ID-busy": {},
+func TestAPeersSubmenuHasWhatCanBeDone(t *testing.T) {
+	items := menu.Of(scenes()["peers"])
+	for name, want := range map[string][]menu.Verb{
+		"connected": {menu.Tether, menu.End}, "tunnel": {menu.Tether, menu.End}, "asked": {menu.Withdraw, menu.Tether}, "far": {menu.End},
+		"changing": {menu.Withdraw, menu.Tether, menu.End}, "ending": {menu.Tether}, "declined": {menu.Ask, menu.Tether}, "stranger": {menu.Ask, menu.Tether},
+		"consumer": {menu.Ask, menu.Tether, menu.End}, "leaving": {menu.Ask, menu.Tether}, "lost": {menu.End}, "silent": nil, "busy": nil,
 	} {
-		i, ok := find(items, id)
-		if !ok || i.Action != want || i.Disabled != (want.Verb == menu.Nothing) {
-			t.Errorf("%s: %+v, want %+v", id, i, want)
+		i, ok := find(items, "peer/ID-"+name)
+		var got []menu.Verb
+		for _, deed := range i.Items {
+			if deed.Action.Verb != menu.Nothing {
+				got = append(got, deed.Action.Verb)
+				if deed.Action.About != "ID-"+name || deed.Disabled {
+					t.Errorf("%s: %+v", name, deed)
+				}
+			}
+		}
+		if !ok || i.Box || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	items = menu.Of(scenes()["sure"])
-	if i, _ := find(items, "sure/ID-bob"); i.Action != (menu.Action{Verb: menu.End, About: "ID-bob"}) || !strings.Contains(i.Label, "3 pods move home, 1 guest leaves") {
-		t.Errorf("%+v", i)
+	for _, i := range flat(menu.Of(scenes()["tethered"])) {
+		if strings.HasPrefix(i.ID, "ask/") || strings.HasPrefix(i.ID, "end/") {
+			t.Errorf("while tethered: %+v", i)
+		}
 	}
 }
 
@@ -355,19 +437,58 @@ func TestWhatBindsTheOwnerOpensAWindow(t *testing.T) {
 	s.Snapshot.Requests = []api.Request{request("frank-1", "frank")}
 	items := menu.Of(s)
 	for id, want := range map[string]menu.Item{
-		"confirm/ID-carol": {Label: "    Compare the code with carol… 069 210", Action: menu.Action{Verb: menu.Confirm, About: "ID-carol"}},
-		"confirm/ID-dave":  {Label: "    See the terms of dave…", Action: menu.Action{Verb: menu.Confirm, About: "ID-dave"}},
-		"accept/frank-1":   {Label: "    Accept frank… (code 069 210)", Action: menu.Action{Verb: menu.Accept, About: "frank-1"}},
+		"confirm/ID-carol": {Label: "carol accepted · compare the code 069 210 · until 12:30…", Action: menu.Action{Verb: menu.Confirm, About: "ID-carol"}},
+		"confirm/ID-dave":  {Label: "dave accepted · see its terms…", Action: menu.Action{Verb: menu.Confirm, About: "ID-dave"}},
+		"answer/frank-1": {
+			Label:  "frank asks · would get cpu 500m, memory 512Mi, pods 55 · code 069 210 · until 12:30…",
+			Action: menu.Action{Verb: menu.Answer, About: "frank-1"},
+		},
 	} {
 		if i, _ := find(items, id); i.Label != want.Label || i.Action != want.Action || i.Disabled {
 			t.Errorf("%s: %+v", id, i)
 		}
 	}
-	if i, there := find(items, "confirm/ID-erin"); there {
+	if i, _ := find(items, "confirm/ID-erin"); !i.Disabled || i.Label != "erin accepted · confirming…" {
 		t.Errorf("it is being confirmed: %+v", i)
 	}
 	if tip := menu.Tooltip(s); !strings.Contains(tip, "3 peers accepted and wait") {
 		t.Error(tip)
+	}
+}
+
+// While a menu is open every line of it stays where it is, whatever comes, goes or changes.
+func TestAnOpenMenuDoesNotMove(t *testing.T) {
+	all := scenes()
+	ids := func(items []menu.Item) (list []string) {
+		for _, i := range flat(items) {
+			list = append(list, i.ID)
+		}
+		return list
+	}
+	for opened, s := range all {
+		shown := menu.Of(s)
+		for later, next := range all {
+			now := menu.Of(next)
+			held := menu.Hold(shown, now)
+			if !slices.Equal(ids(held), ids(shown)) {
+				t.Fatalf("%s, then %s: %v, it was %v", opened, later, ids(held), ids(shown))
+			}
+			for _, i := range flat(held) {
+				is, still := find(now, i.ID)
+				switch {
+				case i.Separator():
+				case still && len(is.Items) > 0 == (len(i.Items) > 0):
+					if i.Label != is.Label || i.Action != is.Action || i.Disabled != is.Disabled || i.On != is.On {
+						t.Errorf("%s, then %s: %+v, it is %+v by now", opened, later, i, is)
+					}
+				case !i.Disabled:
+					t.Errorf("%s, then %s: %+v is gone and can be clicked", opened, later, i)
+				}
+			}
+			if again := menu.Hold(held, shown); !reflect.DeepEqual(again, shown) {
+				t.Errorf("%s, then %s, and back: it is not as it was", opened, later)
+			}
+		}
 	}
 }
 
@@ -385,21 +506,6 @@ func TestIconAsksForAttentionWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-func TestOwnerIsNotAskedTwiceWhetherSure(t *testing.T) {
-	s := alice()
-	s.Sure = "ID-bob"
-	bob := peer("bob") // has been left meanwhile
-	s.Snapshot.Peers = []api.Peer{bob}
-	if _, ok := find(menu.Of(s), "sure/ID-bob"); ok {
-		t.Error("there is nothing to leave")
-	}
-	bob.Incoming = api.StateConnected
-	s.Snapshot.Peers = []api.Peer{bob}
-	if _, ok := find(menu.Of(s), "sure/ID-bob"); !ok {
-		t.Error("bob's guests would leave unasked")
-	}
-}
-
 func TestIconTellsTheWorst(t *testing.T) {
 	all := scenes()
 	provider := alice()
@@ -409,7 +515,7 @@ func TestIconTellsTheWorst(t *testing.T) {
 	all["provider"] = provider
 	for name, want := range map[string]icon.State{
 		"alone": icon.Alone, "gone": icon.Gone, "forbidden": icon.Gone, "starting": icon.Alone, "no-engine": icon.Alone, "troubles": icon.Problem,
-		"peers": icon.Peered, "sure": icon.Peered, "tethered": icon.Tethered, "provider": icon.Offering, "crowd": icon.Peered,
+		"peers": icon.Peered, "tethered": icon.Tethered, "provider": icon.Offering, "crowd": icon.Peered,
 	} {
 		if got := menu.Icon(all[name]); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -427,7 +533,7 @@ func FuzzMenuShowsAnyNameHarmlessly(f *testing.F) {
 		p.Outgoing, p.Why, p.Confirm = api.StateDeclined, n, &api.Confirmation{Code: n, Terms: []string{n}}
 		s.Snapshot.Peers, s.Snapshot.Requests = []api.Peer{p}, []api.Request{request("r", n)}
 		s.Note, s.Snapshot.Status.Name = n, n
-		for _, i := range menu.Of(s) {
+		for _, i := range flat(menu.Of(s)) {
 			if strings.ContainsFunc(i.Label, unicode.IsControl) || utf8.RuneCountInString(i.Label) > 300 || !utf8.ValidString(i.Label) {
 				t.Errorf("%q", i.Label)
 			}

@@ -2,8 +2,6 @@ package menu
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 	"time"
 
 	"kith.dev/core/api"
@@ -11,23 +9,21 @@ import (
 )
 
 // autonomous reports whether this laptop's own cluster decides.
-func (b *builder) autonomous() bool {
-	mode := b.Snapshot.Status.Mode
+func (s State) autonomous() bool {
+	mode := s.Snapshot.Status.Mode
 	return mode == api.Autonomous || mode == ""
 }
 
-// mode says who decides what this laptop runs, and lets the owner change it.
+// mode says which other cluster decides what this laptop runs, and lets the owner take it back.
 func (b *builder) mode() {
+	if b.autonomous() {
+		return
+	}
 	b.line("mode")
 	s := b.Snapshot.Status
 	t := cmp.Or(s.Tether, &api.Tether{})
 	who := words.Name(t.Peer)
-	switch s.Mode {
-	case api.Autonomous, "":
-		b.say("mode", "Mode: Autonomous")
-		b.tether()
-		return
-	case api.Tethered:
+	if s.Mode == api.Tethered {
 		b.say("mode", join("Mode: Tethered to "+who, since(t.Since)))
 		if !t.DownSince.IsZero() {
 			b.say("mode/lost", join("⚠ "+who+" does not answer", since(t.DownSince), "what runs here runs on"))
@@ -35,7 +31,7 @@ func (b *builder) mode() {
 				b.say("mode/until", "This laptop takes itself back at "+clock(t.Until))
 			}
 		}
-	default:
+	} else {
 		b.say("mode", switching(s)+" "+who+": "+words.Text(t.Doing()))
 		if t.Code != "" {
 			b.say("mode/code", "    "+who+"'s owner must see the code "+words.Code(t.Code))
@@ -71,42 +67,16 @@ func switching(s api.Status) string {
 	return words.Text(string(s.Mode)) // of a later daemon
 }
 
-// tether offers the clusters that this laptop could be tethered to: those that answer. Which of them run laptops is known when they are
-// asked.
-func (b *builder) tether() {
-	var there []api.Peer
-	for _, p := range b.Snapshot.Peers {
-		if p.Reachable && p.Tether == nil {
-			there = append(there, p)
-		}
-	}
-	slices.SortStableFunc(there, func(x, y api.Peer) int {
-		return cmp.Or(strings.Compare(strings.ToLower(x.Name), strings.ToLower(y.Name)), strings.Compare(x.ID, y.ID))
-	})
+// tether offers to tether this laptop to a peer that answers. Whether that runs laptops is known when it is asked.
+func (b *builder) tether(p api.Peer) {
 	switch doing := b.Doing[DoingTether]; {
+	case !p.Reachable || p.Tether != nil || !b.decides():
 	case b.NoTether:
-		b.say("tether", "Tether to a company's cluster (this kithd cannot: update it)")
-	case b.Snapshot.Status.Engine.Kind == api.EngineNone:
-		b.say("tether", "Tether to a company's cluster (there is no cluster here)")
+		b.say("tether/"+p.ID, "Tether this laptop to it (this kithd cannot: update it)")
 	case doing != "":
-		b.say("tether", words.Text(doing)+"…")
-	case len(there) == 0:
-		b.say("tether", "Tether to a company's cluster (no peer answers)")
-	case !b.usable():
-		b.say("tether", "Tether to a company's cluster (the cluster here is not ready)")
-	case len(there) == 1:
-		b.click("tether/"+there[0].ID, "Tether to "+words.Name(there[0].Name)+"…", Tether, there[0].ID)
-	case b.Open != FoldTether:
-		b.click("tether", "Tether to…", Open, string(FoldTether))
+		b.say("tether/"+p.ID, words.Text(doing)+"…")
 	default:
-		b.click("tether", "Tether to:", Open, string(NoFold))
-		for i, p := range there {
-			if i == mostPeers {
-				b.say("tether/rest", "    … and "+count(len(there)-i, "more: kith tether", "more: kith tether"))
-				break
-			}
-			b.click("tether/"+p.ID, "    Tether to "+words.Name(p.Name)+"…", Tether, p.ID)
-		}
+		b.click("tether/"+p.ID, "Tether this laptop to "+words.Name(p.Name)+"…", Tether, p.ID)
 	}
 }
 

@@ -2,6 +2,7 @@ package menu
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 	"kith.dev/tray/words"
 )
 
-// peers lists who is known; a click peers or unpeers.
+// peers lists who is known, each with a submenu: what there is with it, and what can be done.
 func (b *builder) peers() {
 	b.line("peers")
 	all := slices.Clone(b.Snapshot.Peers)
@@ -20,14 +21,26 @@ func (b *builder) peers() {
 	slices.SortStableFunc(all, func(x, y api.Peer) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(strings.ToLower(x.Name), strings.ToLower(y.Name)), strings.Compare(x.ID, y.ID))
 	})
-	shown, hidden := fold(all, shownPeers, mostPeers, b.Open == FoldPeers)
+	shown, others := split(all, shownPeers)
 	for _, p := range shown {
 		b.peer(p)
 	}
-	b.more(FoldPeers, len(shown), len(all), hidden, "peer", "peers")
-	if c := b.Snapshot.Status.Counts; c.PodsAbroad+c.Guests > 0 {
-		b.say("pods", join(count(c.PodsAbroad, "pod abroad", "pods abroad"), count(c.Guests, "guest here", "guests here")))
+	if len(others) == 0 {
+		return
 	}
+	b.submenu("peers/more", fmt.Sprintf("%d more peers", len(others)), func(b *builder) {
+		n := min(len(others), mostPeers)
+		for _, p := range others[:n] {
+			if b.Shallow {
+				b.flat(p)
+			} else {
+				b.peer(p)
+			}
+		}
+		if rest := len(others) - n; rest > 0 {
+			b.say("peers/rest", fmt.Sprintf("… and %d more: kith peers", rest))
+		}
+	})
 }
 
 // rank puts first who matters: those that wait for this owner, those that are used, those that use this cluster, those that could be asked.
@@ -54,89 +67,91 @@ func active(s api.State) bool {
 	return false
 }
 
-func (b *builder) peer(p api.Peer) {
+// stands says how it stands with a peer: "bob ▸ you use 0.3 of 0.8 CPU ◂ uses you: 7 pods".
+func (b *builder) stands(p api.Peer) string {
 	who := words.Name(p.Name)
-	item := Item{ID: "peer/" + p.ID, Mark: Check, On: active(p.Outgoing), Label: join(who, b.outgoing(p), b.incoming(p))}
-	item.Action = b.clickOn(p)
-	item.Disabled = item.Action.Verb == Nothing
-	b.add(item)
-	if p.Confirm != nil && b.Doing[p.ID] == "" {
-		b.click("confirm/"+p.ID, "    "+confirm(who, p.Confirm), Confirm, p.ID)
-	}
-	if active(p.Outgoing) && len(p.Asked) > 0 && b.Doing[p.ID] == "" {
-		b.click("withdraw/"+p.ID, "    Withdraw the request for "+words.Text(api.Change(p.Offered, p.Asked, nil)), Withdraw, p.ID)
-	}
-	if !b.autonomous() {
-		return
-	}
-	if b.Sure == p.ID && item.Action.Verb != Ask || b.Sure == p.ID && active(p.Incoming) {
-		b.click("sure/"+p.ID, "    Really unpeer "+who+"? "+consequences(p), End, p.ID)
-		b.click("keep/"+p.ID, "    Keep "+who, KeepPeer, p.ID)
-		return
-	}
-	if item.Action.Verb == Ask && active(p.Incoming) && p.Incoming != api.StateEnding {
-		b.click("end/"+p.ID, "    Stop sharing with "+who, leave(p), p.ID)
+	switch out, in := b.outgoing(p), b.incoming(p); {
+	case b.Doing[p.ID] != "":
+		return join(who, words.Text(b.Doing[p.ID])+"…")
+	case out == "" && in == "":
+		return join(who, between(p))
+	default:
+		return who + prefixed(" ▸ ", out) + prefixed(" ◂ ", in)
 	}
 }
 
-// clickOn is what a click on a peer does.
-func (b *builder) clickOn(p api.Peer) Action {
+// flat has what can be done below a line, not in a submenu.
+func (b *builder) flat(p api.Peer) {
+	b.say("peer/"+p.ID, b.stands(p))
+	below := &builder{State: b.State}
+	below.deeds(p)
+	for _, i := range below.items {
+		i.Label = "    " + i.Label
+		b.add(i)
+	}
+}
+
+// peer is a line with a submenu.
+func (b *builder) peer(p api.Peer) {
+	b.submenu("peer/"+p.ID, b.stands(p), func(b *builder) {
+		b.deeds(p)
+		b.line("peer/" + p.ID)
+		b.say("id/"+p.ID, "Cluster "+words.Name(p.ShortID))
+		if active(p.Outgoing) && len(p.Offered) > 0 {
+			b.say("uses/"+p.ID, "You use "+words.Uses(p.Used, p.Offered))
+		}
+		if p.Pods.Abroad > 0 {
+			b.say("abroad/"+p.ID, count(p.Pods.Abroad, "pod of yours runs there", "pods of yours run there"))
+		}
+	})
+}
+
+// deeds are what the owner can do about a peer.
+func (b *builder) deeds(p api.Peer) {
+	who := words.Name(p.Name)
+	if b.Doing[p.ID] != "" || !b.decides() { // nothing is asked, given or ended beside a tether
+		return
+	}
 	switch {
-	case b.Doing[p.ID] != "" || !b.usable():
-		return Action{}
-	case !b.autonomous(): // nothing is asked, given or ended beside the tether
-		return Action{}
 	case p.Outgoing == api.StateRequested:
-		return Action{Withdraw, p.ID}
-	case p.Outgoing == api.StateEnding:
-		return Action{}
-	case active(p.Outgoing):
-		return Action{leave(p), p.ID}
-	case !p.Reachable:
-		return Action{}
+		b.click("withdraw/"+p.ID, "Withdraw the request", Withdraw, p.ID)
+	case active(p.Outgoing) && len(p.Asked) > 0:
+		b.click("withdraw/"+p.ID, "Withdraw the request for "+words.Text(api.Change(p.Offered, p.Asked, nil)), Withdraw, p.ID)
+	case active(p.Outgoing), !p.Reachable:
+	case p.Gives != nil && p.Gives.State == api.GivesSome:
+		b.click("ask/"+p.ID, "Ask "+who+" for "+words.Amounts(p.Gives.Resources), Ask, p.ID)
+	default:
+		b.click("ask/"+p.ID, "Ask "+who+" for what it gives", Ask, p.ID)
 	}
-	return Action{Ask, p.ID}
+	b.tether(p)
+	if held(p.Outgoing) || held(p.Incoming) {
+		b.click("end/"+p.ID, "Unpeer "+who+"…", End, p.ID)
+	}
 }
 
-// leave asks first when pods would have to move.
-func leave(p api.Peer) Verb {
-	if p.Pods.Abroad+p.Pods.Guests > 0 {
-		return MaybeEnd
-	}
-	return End
-}
-
-func consequences(p api.Peer) string {
-	home, leaves := some(p.Pods.Abroad, "pod moves home", "pods move home"), some(p.Pods.Guests, "guest leaves", "guests leave")
-	if home != "" && leaves != "" {
-		return home + ", " + leaves
-	}
-	return cmp.Or(home, leaves, "no pods are there now")
-}
+// held reports whether there is a contract that nobody is ending.
+func held(s api.State) bool { return active(s) && s != api.StateEnding }
 
 // outgoing says what this cluster has from the peer.
 func (b *builder) outgoing(p api.Peer) string {
-	if doing := b.Doing[p.ID]; doing != "" {
-		return words.Text(doing) + "…"
-	}
-	withdraws := "a click withdraws"
-	if !b.autonomous() {
-		withdraws = ""
-	}
 	if p.Confirm != nil {
-		return join("accepted, waits for you", until(p.Confirm.Expires), withdraws)
+		return join("accepted, waits for you", until(p.Confirm.Expires))
 	}
 	switch p.Outgoing {
 	case api.StateConnected:
+		use := "you use it"
+		if granted := p.Offered[api.CPU]; granted != "" {
+			use = "you use " + words.Uses(api.Resources{api.CPU: p.Used[api.CPU]}, api.Resources{api.CPU: granted})
+		}
 		if runs(p) {
-			return join("run from here", words.Amounts(p.Offered), pods(p))
+			use = join("run from here", pods(p))
 		}
 		if !p.Tunnel.Up {
-			return join("connected, its tunnel is down", pods(p))
+			return join(use, "its tunnel is down")
 		}
-		return join("connected", words.Amounts(p.Offered), pods(p))
+		return use
 	case api.StateRequested:
-		return join("waits for its owner", prefixed("code ", words.Code(p.Code)), withdraws)
+		return join("waits for its owner", prefixed("code ", words.Code(p.Code)))
 	case api.StateContracted:
 		return "contract signed, the link is being made"
 	case api.StateUnreachable:
@@ -151,23 +166,22 @@ func (b *builder) outgoing(p api.Peer) string {
 	case api.StateExpired:
 		return cmp.Or(words.Text(p.Why), "not answered in time")
 	}
-	switch {
-	case active(p.Incoming) || p.Incoming == api.StateRequested:
-		return ""
-	case !p.Reachable:
-		return "does not answer"
-	case len(p.Offered) > 0:
-		return "offers " + words.Amounts(p.Offered)
-	}
-	return "nearby"
+	return ""
 }
 
-// confirm says what the owner is to look at before anything is signed.
-func confirm(who string, c *api.Confirmation) string {
-	if c.Code == "" {
-		return "See the terms of " + who + "…"
+// between says of a peer with which there is nothing what there could be.
+func between(p api.Peer) string {
+	switch {
+	case !p.Reachable:
+		return "does not answer"
+	case p.Gives == nil:
+		return "nearby"
+	case p.Gives.State == api.GivesSome:
+		return "would give " + words.Amounts(p.Gives.Resources)
+	case p.Gives.State == api.GivesPaused:
+		return "gives nothing now"
 	}
-	return "Compare the code with " + who + "… " + words.Code(c.Code)
+	return "gives nothing"
 }
 
 // runs reports whether the peer is a laptop that this cluster runs.
@@ -191,16 +205,18 @@ func (b *builder) incoming(p api.Peer) string {
 		return "asks for resources"
 	case api.StateConnected, api.StateContracted:
 		if runsThis(p) {
-			return join("runs this laptop", some(p.Pods.Guests, "guest here", "guests here"))
+			return "runs this laptop: " + guests(p)
 		}
-		return join("uses this laptop", some(p.Pods.Guests, "guest here", "guests here"))
+		return "uses you: " + guests(p)
 	case api.StateUnreachable:
 		if runsThis(p) {
 			return "runs this laptop, cannot be reached"
 		}
-		return "used this laptop, cannot be reached"
+		return "used you, cannot be reached"
 	case api.StateEnding:
-		return "its guests are leaving"
+		return "its pods here are leaving"
 	}
 	return ""
 }
+
+func guests(p api.Peer) string { return count(p.Pods.Guests, "pod", "pods") }

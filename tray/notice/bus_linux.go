@@ -242,7 +242,7 @@ func (b *Bus) moved(ctx context.Context) {
 	b.log.Debug("notification server changed", "owner", owner)
 	b.owner, b.asked = owner, false
 	for _, n := range b.shown {
-		if n.About != (Subject{}) { // it still waits for an answer
+		if n.About.waits() { // it still does
 			b.keep(n)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/assets/icon"
+	"kith.dev/core/api"
 	"kith.dev/test/bustest"
 	"kith.dev/tray/words"
 )
@@ -301,6 +302,23 @@ func TestServerThatHidesButtonsNamesTheMenu(t *testing.T) {
 	b.Show(ask)
 	if n := s.wait(t, 1)[0]; len(n.actions) != 4 || !strings.HasSuffix(n.body, "Accept or decline in Kith's menu.") {
 		t.Errorf("%v %q", n.actions, n.body)
+	}
+}
+
+// What nobody waits for goes by itself, with its one button.
+func TestAChangeHasOneButtonAndGoesByItself(t *testing.T) {
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "actions")
+	b, clicked := running(t, bus)
+	change := &Change{Was: api.Policy{Name: "default", Amounts: api.ShareOf("50%")}, Is: api.Policy{Name: "default"}}
+	b.Show(Notice{Key: "sharing/default", Kind: Sharing, Title: "Sharing: 50 % → nothing", About: Subject{Change: change}})
+	n := s.wait(t, 1)[0]
+	if !slices.Equal(n.actions, []string{"yes", "Undo"}) || n.timeout != -1 {
+		t.Errorf("%v %d", n.actions, n.timeout)
+	}
+	s.emit(t, "ActionInvoked", n.id, "yes")
+	if a := click(t, clicked); a.Change != change || !a.Yes {
+		t.Error(a)
 	}
 }
 

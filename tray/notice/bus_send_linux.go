@@ -30,10 +30,15 @@ func (b *Bus) send(ctx context.Context, n Notice) {
 	if n.Lasts {
 		timeout = int32(notify.ExpireTimeoutNever.Milliseconds())
 	}
-	if yes, no := n.About.buttons(); yes != "" {
+	if n.About.waits() {
 		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when it is answered or lapses
+	}
+	if yes, no := n.About.buttons(); yes != "" {
 		if b.actions {
-			actions = []string{actionYes, yes, actionNo, no}
+			actions = append(actions, actionYes, yes)
+		}
+		if b.actions && no != "" {
+			actions = append(actions, actionNo, no)
 		}
 		if !b.actions || b.hides {
 			body = lines(body, n.About.elsewhere())

@@ -27,6 +27,7 @@ const (
 	TetherMade   Kind = "tetherMade"
 	TetherLost   Kind = "tetherLost"
 	TetherEnded  Kind = "tetherEnded"
+	Sharing      Kind = "sharing"
 	Trouble      Kind = "trouble"
 	// Tray is what the tray itself has to say, such as that this desktop shows no icons. It is always shown.
 	Tray Kind = "tray"
@@ -50,6 +51,7 @@ var Kinds = []struct {
 	{TetherMade, "Tethered to a company's cluster", "Tethered, %s times"},
 	{TetherLost, "The company's cluster cannot be reached", "The company's cluster was lost, %s times"},
 	{TetherEnded, "Untethered", "Untethered, %s times"},
+	{Sharing, "What is shared changes", "What is shared has changed, %s times"},
 	{Trouble, "Kith has trouble", "Kith has %s troubles"},
 }
 

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
@@ -186,4 +187,32 @@ func (d *diff) guests() {
 		}
 	}
 	d.next.refused = now
+}
+
+// maxTitle is how much of a title Xfce shows, in characters.
+const maxTitle = 40
+
+// policies tells what is shared otherwise than it was, whoever changed it.
+func (d *diff) policies() {
+	now := map[string]api.Policy{}
+	for _, p := range d.Snapshot.Policies {
+		now[p.Name] = p
+		was, known := d.old.policies[p.Name]
+		said := p.Since(was)
+		if !d.old.started || !known || said == "" {
+			continue
+		}
+		said = words.Text(words.Percent(said))
+		title, body := "Sharing: "+said, "What was signed stays."
+		if utf8.RuneCountInString(said) > maxTitle {
+			title, body = "What is shared has changed", lines(sentence(said), body)
+		}
+		if p.Name != api.DefaultPolicy {
+			body = lines("It is the policy "+words.Name(p.Name)+".", body)
+		}
+		d.tell(words.Name(p.Name), Notice{
+			Key: "sharing/" + p.Name, Kind: Sharing, Title: title, Body: body, Icon: icon.Offering, About: Subject{Change: &Change{was, p}},
+		})
+	}
+	d.next.policies = now
 }

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"kith.dev/assets/icon"
+	"kith.dev/core/api"
 	"kith.dev/tray/words"
 )
 
@@ -26,14 +27,18 @@ type Notice struct {
 	Urgent bool
 }
 
-// Subject is what the buttons of a notice answer: a request of a peer, or what a peer accepted.
+// Subject is what the buttons of a notice answer: a request of a peer, what a peer accepted, or a change of what is shared.
 type Subject struct {
-	Request string // ID; the buttons accept and decline
-	Grants  string // of Request: what a yes gives, as the notice shows it
-	Peer    string // ID; the buttons confirm and refuse
-	Code    string // of Peer, as the notice shows it
-	Terms   bool   // of Peer: they are to be read in a window, which the first button opens
+	Request string  // ID; the buttons accept and decline
+	Grants  string  // of Request: what a yes gives, as the notice shows it
+	Peer    string  // ID; the buttons confirm and refuse
+	Code    string  // of Peer, as the notice shows it
+	Terms   bool    // of Peer: they are to be read in a window, which the first button opens
+	Change  *Change // the one button takes it back
 }
+
+// Change is one of what a policy offers.
+type Change struct{ Was, Is api.Policy }
 
 // Plan is what to do on the screen.
 type Plan struct {
@@ -53,11 +58,16 @@ const (
 	actionNo  = "no"
 )
 
-// buttons are the labels of both.
+// waits reports whether somebody waits for an answer.
+func (s Subject) waits() bool { return s.Request != "" || s.Peer != "" }
+
+// buttons are the labels of both; "" where there is none.
 func (s Subject) buttons() (yes, no string) {
 	switch {
 	case s == Subject{}:
 		return "", ""
+	case s.Change != nil:
+		return "Undo", ""
 	case s.Request != "":
 		return "Accept", "Decline"
 	case s.Terms:
@@ -71,6 +81,8 @@ func (s Subject) elsewhere() string {
 	switch {
 	case s == Subject{}:
 		return ""
+	case s.Change != nil:
+		return "“Sharing …” in Kith's menu changes it."
 	case s.Request != "":
 		return "Accept or decline in Kith's menu."
 	}

@@ -39,6 +39,7 @@ type State struct {
 	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
 	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
 	refused   map[string]bool     // guests, by namespace/name
+	policies  map[string]api.Policy
 	troubles  map[string]trouble
 	goneSince time.Time
 	calmUntil time.Time // peers are not compared before
@@ -90,6 +91,7 @@ func (m State) Next(in Input, settings Settings) (State, Plan) {
 			d.confirms()
 			d.compares()
 			d.guests()
+			d.policies()
 			if !d.Now.Before(d.next.calmUntil) {
 				d.peers()
 			}

@@ -437,6 +437,49 @@ func TestATetherIsToldToTheCompany(t *testing.T) {
 	}
 }
 
+// Whoever changes what is shared, by the tray, a command or kubectl, the person at the screen sees what it was and can take it back.
+func TestAChangeOfSharingIsToldOldAndNew(t *testing.T) {
+	d := newDay(t)
+	policy := func(name string, change func(p *api.Policy)) func(*api.Snapshot) {
+		return func(s *api.Snapshot) {
+			for i := range s.Policies {
+				if s.Policies[i].Name == name {
+					change(&s.Policies[i])
+				}
+			}
+		}
+	}
+	d.step(0, func(s *api.Snapshot) {
+		s.Status.Engine.State = api.EngineStarting
+		set(&s.Policies)
+	})
+	d.want(d.step(time.Second, func(s *api.Snapshot) {
+		s.Status.Engine.State = api.EngineReady
+		set(&s.Policies, api.Policy{Name: "default", Amounts: api.ShareOf("50%")}, api.Policy{Name: "family", Amounts: api.Resources{"cpu": "2"}})
+	}))
+	p := d.step(time.Second, policy("default", func(p *api.Policy) { p.Amounts = api.ShareOf("0%") }))
+	d.want(p, "Sharing: 50 % → nothing")
+	n := p.Show[0]
+	yes, no := n.About.buttons()
+	if yes != "Undo" || no != "" || n.About.waits() || n.About.Change.Was.Amounts["cpu"] != "50%" || n.About.Change.Is.Amounts["cpu"] != "0%" || n.Body != "What was signed stays." {
+		t.Errorf("%+v", n)
+	}
+	d.want(d.step(time.Second, policy("default", func(p *api.Policy) { p.Notes = []string{"it gives nothing"} })))
+	p = d.step(time.Minute, policy("family", func(p *api.Policy) { p.Amounts = api.Resources{"cpu": "4", "memory": "4Gi"}; p.AutoAccept = true }))
+	d.want(p, "What is shared has changed")
+	if want := "It is the policy family.\nCpu 2 → 4, memory 0 → 4Gi, requests are accepted without asking.\nWhat was signed stays."; p.Show[0].Body != want {
+		t.Errorf("%q", p.Show[0].Body)
+	}
+	for range 6 { // many at once are one notice, still with its button
+		p = d.step(time.Second, policy("default", func(p *api.Policy) { p.Paused = !p.Paused }))
+		if len(p.Show) != 1 || p.Show[0].About.Change == nil || p.Show[0].Key != n.Key {
+			t.Errorf("%+v", p.Show)
+		}
+	}
+	d.settings = d.settings.With(Sharing, false)
+	d.want(d.step(time.Minute, policy("default", func(p *api.Policy) { p.Amounts = api.ShareOf("75%") })))
+}
+
 func TestGuestsRefusedAreTold(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)

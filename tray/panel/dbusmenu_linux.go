@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/godbus/dbus/v5/introspect"
@@ -49,47 +50,66 @@ type (
 	}
 )
 
-// dbusmenu answers for the menu. Item 0 is the menu itself; all others are its children.
+// Most panels say when the menu was opened and when it was closed. Xfce's only asks before it shows it, and GNOME's asks at its start, too.
+// So what only asked has it open until it asks again, after more than again, or is quiet for long.
+const (
+	again = time.Second
+	quiet = 15 * time.Second
+)
+
+// dbusmenu answers for the menu. Entry 0 is the menu itself. While it is open its items stay where they are.
 type dbusmenu struct {
 	told told // no embedding: what is exported here is exported to the bus
 	log  *slog.Logger
+	// settle has set called with the menu as it is to be by now. It must not be called with mu held.
+	settle func()
 
 	mu       sync.Mutex
-	items    []numbered
+	items    []menu.Item // as the panel has them
+	entries  map[int32]entry
 	numbers  map[string]int32 // of the items there are, by menu.Item.ID
 	last     int32            // the highest number given so far
 	revision uint32
+	opened   time.Time   // when the panel opened the menu; zero: it is closed
+	closes   *time.Timer // closes what was only asked about; nil where the panel will say so
 }
 
-type numbered struct {
-	number int32
+// entry is an item with the numbers of those in its submenu.
+type entry struct {
 	menu.Item
+	children []int32
 }
 
-// set takes another menu. It gives the properties of items that stay and look different, and, unless it is 0, the revision
-// of a menu with other items than before.
+// set takes another menu, as far as the one that is open lets it. It gives the properties of items that stay and look different, and,
+// unless it is 0, the revision of a menu with other items than before.
 func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := make(map[int32]menu.Item, len(d.items))
-	for _, i := range d.items {
-		before[i.number] = i.Item
+	if !d.opened.IsZero() {
+		next = menu.Hold(d.items, next)
 	}
-	items, numbers := make([]numbered, 0, len(next)), make(map[string]int32, len(next))
-	for _, i := range next {
-		number, known := d.numbers[i.ID]
-		if !known {
-			d.last++
-			number = d.last
+	entries, numbers := map[int32]entry{}, map[string]int32{}
+	var put func(number int32, i menu.Item)
+	put = func(number int32, i menu.Item) {
+		e := entry{Item: i}
+		for _, child := range i.Items {
+			n, known := d.numbers[child.ID]
+			if !known {
+				d.last++
+				n = d.last
+			}
+			if was := d.entries[n]; known && appearance(was.Item) != appearance(child) {
+				changed = append(changed, itemProps{n, propertiesOf(child)})
+			}
+			numbers[child.ID] = n
+			e.children = append(e.children, n)
+			put(n, child)
 		}
-		if was := before[number]; known && appearance(was) != appearance(i) {
-			changed = append(changed, itemProps{number, propertiesOf(i)})
-		}
-		numbers[i.ID] = number
-		items = append(items, numbered{number, i})
+		entries[number] = e
 	}
-	same := slices.EqualFunc(items, d.items, func(a, b numbered) bool { return a.number == b.number })
-	d.items, d.numbers = items, numbers
+	put(0, menu.Item{Items: next})
+	same := maps.EqualFunc(entries, d.entries, func(a, b entry) bool { return slices.Equal(a.children, b.children) })
+	d.items, d.entries, d.numbers = next, entries, numbers
 	if same && d.revision > 0 {
 		return changed, 0
 	}
@@ -97,11 +117,69 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 	return changed, d.revision
 }
 
-// appearance is what of an item can be seen.
-func appearance(i menu.Item) menu.Item {
-	i.Action = menu.Action{}
-	return i
+// open notes that the menu is about to be looked at; asked: the panel has only asked. It reports whether the panel has to read it anew.
+func (d *dbusmenu) open(asked bool) (anew bool) {
+	d.mu.Lock()
+	before := d.revision
+	if !d.opened.IsZero() && time.Since(d.opened) > again { // nobody said that it was closed
+		d.mu.Unlock()
+		d.close()
+		d.mu.Lock()
+	}
+	if d.opened.IsZero() {
+		d.opened = time.Now()
+		if asked {
+			d.closes = time.AfterFunc(quiet, d.close)
+		}
+	} else if !asked && d.closes != nil {
+		d.closes.Stop()
+		d.closes = nil
+	}
+	anew = d.revision != before
+	d.mu.Unlock()
+	d.told.open()
+	return anew
 }
+
+// isOpen reports whether somebody looks at the menu, as far as the panel tells.
+func (d *dbusmenu) isOpen() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.opened.IsZero()
+}
+
+// alive notes that somebody is at the menu.
+func (d *dbusmenu) alive() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closes != nil {
+		d.closes.Reset(quiet)
+	}
+}
+
+// close notes that nobody looks at the menu any more.
+func (d *dbusmenu) close() {
+	d.mu.Lock()
+	was := d.opened
+	d.opened = time.Time{}
+	if d.closes != nil {
+		d.closes.Stop()
+		d.closes = nil
+	}
+	d.mu.Unlock()
+	if !was.IsZero() {
+		d.settle()
+	}
+}
+
+// seen is what of an item can be seen.
+type seen struct {
+	label             string
+	box, on, disabled bool
+	opens             bool
+}
+
+func appearance(i menu.Item) seen { return seen{i.Label, i.Box, i.On, i.Disabled, len(i.Items) > 0} }
 
 func propertiesOf(i menu.Item) map[string]dbus.Variant {
 	if i.Separator() {
@@ -111,15 +189,15 @@ func propertiesOf(i menu.Item) map[string]dbus.Variant {
 		"label":   dbus.MakeVariant(strings.ReplaceAll(i.Label, "_", "__")), // one underlines the next letter
 		"enabled": dbus.MakeVariant(!i.Disabled),
 	}
-	if i.Mark != menu.NoMark {
-		state, kind := int32(0), "checkmark"
+	if i.Box {
+		state := int32(0)
 		if i.On {
 			state = 1
 		}
-		if i.Mark == menu.Radio {
-			kind = "radio"
-		}
-		all["toggle-type"], all["toggle-state"] = dbus.MakeVariant(kind), dbus.MakeVariant(state)
+		all["toggle-type"], all["toggle-state"] = dbus.MakeVariant("checkmark"), dbus.MakeVariant(state)
+	}
+	if len(i.Items) > 0 {
+		all["children-display"] = dbus.MakeVariant("submenu")
 	}
 	return all
 }
@@ -132,22 +210,26 @@ func only(all map[string]dbus.Variant, names []string) map[string]dbus.Variant {
 	return all
 }
 
-// properties gives those of one item.
+// properties gives those of one item. It is called with mu held, as layout is.
 func (d *dbusmenu) properties(id int32) (map[string]dbus.Variant, bool) {
 	if id == 0 {
 		return map[string]dbus.Variant{"children-display": dbus.MakeVariant("submenu")}, true
 	}
-	i, ok := d.find(id)
-	return propertiesOf(i.Item), ok
+	e, ok := d.entries[id]
+	return propertiesOf(e.Item), ok
 }
 
-// find is called with mu held.
-func (d *dbusmenu) find(id int32) (numbered, bool) {
-	n := slices.IndexFunc(d.items, func(i numbered) bool { return i.number == id })
-	if n < 0 {
-		return numbered{}, false
+// layout gives an item with what is below it, to a depth; all of it where that is negative.
+func (d *dbusmenu) layout(id, depth int32, names []string) layout {
+	all, _ := d.properties(id)
+	out := layout{ID: id, Properties: only(all, names), Children: []dbus.Variant{}}
+	if depth == 0 {
+		return out
 	}
-	return d.items[n], true
+	for _, child := range d.entries[id].children {
+		out.Children = append(out.Children, dbus.MakeVariant(d.layout(child, depth-1, names)))
+	}
+	return out
 }
 
 func noItem(id int32) *dbus.Error { return dbus.MakeFailedError(fmt.Errorf("no item %d", id)) }
@@ -156,17 +238,10 @@ func noItem(id int32) *dbus.Error { return dbus.MakeFailedError(fmt.Errorf("no i
 func (d *dbusmenu) GetLayout(parent, depth int32, names []string) (uint32, layout, *dbus.Error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, ok := d.properties(parent)
-	if !ok {
+	if _, ok := d.entries[parent]; !ok {
 		return 0, layout{}, noItem(parent)
 	}
-	out := layout{ID: parent, Properties: only(all, names), Children: []dbus.Variant{}}
-	if parent == 0 && depth != 0 {
-		for _, i := range d.items {
-			out.Children = append(out.Children, dbus.MakeVariant(layout{i.number, only(propertiesOf(i.Item), names), []dbus.Variant{}}))
-		}
-	}
-	return d.revision, out, nil
+	return d.revision, d.layout(parent, depth, names), nil
 }
 
 // GetGroupProperties implements the method of that name.
@@ -175,11 +250,9 @@ func (d *dbusmenu) GetGroupProperties(ids []int32, names []string) ([]itemProps,
 	defer d.mu.Unlock()
 	list := []itemProps{}
 	if len(ids) == 0 { // means all
-		for _, i := range d.items {
-			ids = append(ids, i.number)
-		}
+		ids = slices.Sorted(maps.Keys(d.entries))
 	}
-	for _, id := range ids[:min(len(ids), len(d.items)+1)] {
+	for _, id := range ids[:min(len(ids), len(d.entries))] {
 		if all, ok := d.properties(id); ok {
 			list = append(list, itemProps{id, only(all, names)})
 		}
@@ -201,19 +274,26 @@ func (d *dbusmenu) GetProperty(id int32, name string) (dbus.Variant, *dbus.Error
 
 // Event implements the method of that name.
 func (d *dbusmenu) Event(id int32, kind string, _ dbus.Variant, _ uint32) *dbus.Error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if id == 0 {
-		if kind == "opened" {
-			d.told.open()
-		}
+	switch {
+	case id == 0 && kind == "opened":
+		d.open(false)
+		return nil
+	case id == 0 && kind == "closed":
+		d.close()
+		return nil
+	case id == 0:
 		return nil
 	}
-	i, ok := d.find(id)
+	d.mu.Lock()
+	i, ok := d.entries[id]
+	d.mu.Unlock()
 	switch {
 	case !ok:
 		return noItem(id)
-	case kind != "clicked" || i.Disabled || i.Action.Verb == menu.Nothing:
+	case kind != "clicked":
+		d.alive()
+		return nil
+	case i.Disabled || i.Action.Verb == menu.Nothing:
 		return nil
 	}
 	select {
@@ -221,6 +301,7 @@ func (d *dbusmenu) Event(id int32, kind string, _ dbus.Variant, _ uint32) *dbus.
 	default:
 		d.log.Warn("a click was lost: too many at once", "item", i.ID)
 	}
+	d.close() // with the click
 	return nil
 }
 
@@ -235,18 +316,22 @@ func (d *dbusmenu) EventGroup(events []event) (unknown []int32, _ *dbus.Error) {
 	return unknown, nil
 }
 
-// AboutToShow implements the method of that name. What is new by then follows by signal.
+// AboutToShow implements the method of that name.
 func (d *dbusmenu) AboutToShow(id int32) (bool, *dbus.Error) {
 	if id == 0 {
-		d.told.open()
+		return d.open(true), nil
 	}
+	d.alive()
 	return false, nil
 }
 
 // AboutToShowGroup implements the method of that name.
 func (d *dbusmenu) AboutToShowGroup(ids []int32) (updates, unknown []int32, _ *dbus.Error) {
-	if slices.Contains(ids, 0) {
-		d.told.open()
+	updates = []int32{}
+	for _, id := range ids {
+		if anew, _ := d.AboutToShow(id); anew {
+			updates = append(updates, id)
+		}
 	}
-	return []int32{}, []int32{}, nil
+	return updates, []int32{}, nil
 }

@@ -35,15 +35,19 @@ type Panel struct {
 
 	// Only the first thread uses what follows.
 	status, list, target objc.ID
+	items                []menu.Item // as the NSMenu has them
 	drawn                []drawn
+	open                 bool
 	icon                 icon.State
 }
 
-// drawn is an item of the NSMenu.
+// drawn is an item of an NSMenu.
 type drawn struct {
 	menu.Item
 	number int
 	object objc.ID
+	list   objc.ID // of its submenu
+	below  []drawn
 }
 
 // live is the Panel that AppKit calls back: there is one per process.
@@ -60,7 +64,8 @@ func New(_ session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	class, err := objc.RegisterClass("KithTarget", objc.GetClass("NSObject"), nil, nil, []objc.MethodDef{
 		{Cmd: selector("clicked:"), Fn: func(_ objc.ID, _ objc.SEL, sender objc.ID) { live.clicked(objc.Send[int](sender, selector("tag"))) }},
 		{Cmd: selector("draw:"), Fn: func(objc.ID, objc.SEL, objc.ID) { live.draw() }},
-		{Cmd: selector("menuWillOpen:"), Fn: func(objc.ID, objc.SEL, objc.ID) { live.open() }},
+		{Cmd: selector("menuWillOpen:"), Fn: func(objc.ID, objc.SEL, objc.ID) { live.open = true; live.told.open() }},
+		{Cmd: selector("menuDidClose:"), Fn: func(objc.ID, objc.SEL, objc.ID) { live.open = false; live.later("draw:") }}, // after the click
 	})
 	if err != nil {
 		return nil, fmt.Errorf("register with the Objective-C runtime: %w", err)
@@ -92,8 +97,7 @@ func (p *Panel) Run(ctx context.Context) error {
 	app := class("NSApplication").Send(selector("sharedApplication"))
 	app.Send(selector("setActivationPolicy:"), 1) // an accessory: no icon in the Dock
 	p.status = class("NSStatusBar").Send(selector("systemStatusBar")).Send(selector("statusItemWithLength:"), -1.0).Send(selector("retain"))
-	p.list = class("NSMenu").Send(selector("alloc")).Send(selector("init"))
-	p.list.Send(selector("setAutoenablesItems:"), false)
+	p.list = newMenu()
 	p.list.Send(selector("setDelegate:"), p.target)
 	p.status.Send(selector("setMenu:"), p.list)
 	p.draw()
@@ -114,7 +118,13 @@ func (p *Panel) clicked(number int) {
 	}
 }
 
-// draw brings the NSMenu to what is to be shown: items that stay are changed in place, so that an open menu does not jump.
+func newMenu() objc.ID {
+	list := class("NSMenu").Send(selector("alloc")).Send(selector("init"))
+	list.Send(selector("setAutoenablesItems:"), false)
+	return list
+}
+
+// draw brings the NSMenu to what is to be shown, as far as the one that is open may change.
 func (p *Panel) draw() {
 	p.mu.Lock()
 	next := p.shown
@@ -127,51 +137,73 @@ func (p *Panel) draw() {
 		p.setIcon(icon.Template(next.Icon, 36))
 	}
 	p.status.Send(selector("button")).Send(selector("setToolTip:"), text(next.Tooltip))
-	same := slices.EqualFunc(p.drawn, next.Items, func(d drawn, i menu.Item) bool {
-		return d.ID == i.ID && d.Separator() == i.Separator() && d.Action == i.Action
-	})
-	if !same {
-		p.list.Send(selector("removeAllItems"))
-		p.drawn = p.drawn[:0]
-		for _, i := range next.Items {
-			p.drawn = append(p.drawn, p.add(i))
-		}
-		p.number()
+	if p.open {
+		next.Items = menu.Hold(p.items, next.Items)
 	}
-	for at, i := range next.Items {
-		p.drawn[at].Item = i
-		if o := p.drawn[at].object; !i.Separator() {
-			o.Send(selector("setTitle:"), text(i.Label))
-			o.Send(selector("setEnabled:"), !i.Disabled)
-			o.Send(selector("setState:"), map[bool]int{true: 1}[i.On])
-		}
-	}
-}
-
-// number forgets the actions of items that are gone.
-func (p *Panel) number() {
+	p.items = next.Items
+	p.drawn = p.fill(p.list, p.drawn, p.items)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.actions)
-	for _, d := range p.drawn {
+	p.number(p.drawn)
+}
+
+// fill brings one NSMenu to the items that are to be in it; those that stay are changed in place.
+func (p *Panel) fill(list objc.ID, was []drawn, items []menu.Item) []drawn {
+	same := slices.EqualFunc(was, items, func(d drawn, i menu.Item) bool {
+		return d.ID == i.ID && d.Separator() == i.Separator() && d.Action == i.Action && (d.list != 0) == (len(i.Items) > 0)
+	})
+	if !same {
+		list.Send(selector("removeAllItems"))
+		was = nil
+		for _, i := range items {
+			was = append(was, p.add(list, i))
+		}
+	}
+	for at, i := range items {
+		d := &was[at]
+		d.Item = i
+		if i.Separator() {
+			continue
+		}
+		d.object.Send(selector("setTitle:"), text(i.Label))
+		d.object.Send(selector("setEnabled:"), !i.Disabled)
+		d.object.Send(selector("setState:"), map[bool]int{true: 1}[i.On])
+		if d.list != 0 {
+			d.below = p.fill(d.list, d.below, i.Items)
+		}
+	}
+	return was
+}
+
+// number notes what the items that are shown do.
+func (p *Panel) number(all []drawn) {
+	for _, d := range all {
 		p.actions[d.number] = d.Action
+		p.number(d.below)
 	}
 }
 
-// add makes an item at the end of the menu, which owns it.
-func (p *Panel) add(i menu.Item) drawn {
+// add makes an item at the end of an NSMenu, which owns it.
+func (p *Panel) add(list objc.ID, i menu.Item) drawn {
 	if i.Separator() {
 		o := class("NSMenuItem").Send(selector("separatorItem"))
-		p.list.Send(selector("addItem:"), o)
+		list.Send(selector("addItem:"), o)
 		return drawn{Item: i, object: o}
 	}
 	p.last++
 	o := class("NSMenuItem").Send(selector("alloc")).Send(selector("initWithTitle:action:keyEquivalent:"), text(i.Label), selector("clicked:"), text(""))
 	o.Send(selector("setTarget:"), p.target)
 	o.Send(selector("setTag:"), p.last)
-	p.list.Send(selector("addItem:"), o)
+	d := drawn{Item: i, number: p.last, object: o}
+	if len(i.Items) > 0 {
+		d.list = newMenu()
+		o.Send(selector("setSubmenu:"), d.list)
+		d.list.Send(selector("release"))
+	}
+	list.Send(selector("addItem:"), o)
 	o.Send(selector("release"))
-	return drawn{Item: i, number: p.last, object: o}
+	return d
 }
 
 // size is an NSSize.

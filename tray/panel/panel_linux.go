@@ -17,19 +17,20 @@ import (
 // Panel is one icon with its menu. Make it with New, then Run it once; Show may be called at any time.
 type Panel struct {
 	told
-	conn *dbus.Conn
+	conn session.Bus
 	log  *slog.Logger
 
 	mu    sync.Mutex
 	menu  *dbusmenu
-	shown Picture
+	next  Picture  // as it is to be
+	shown Picture  // as the panel has it
 	icons []pixmap // of what is shown
 }
 
 // New offers the icon on the bus. Nobody sees it before Run.
 func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
-	p := &Panel{told: newTold(), conn: conn, log: log, shown: first, icons: pixmaps(first.Icon)}
-	p.menu = &dbusmenu{told: p.told, log: log, numbers: map[string]int32{}}
+	p := &Panel{told: newTold(), conn: conn, log: log, next: first, shown: first, icons: pixmaps(first.Icon)}
+	p.menu = &dbusmenu{told: p.told, log: log, settle: p.settle}
 	p.menu.set(first.Items)
 	err := errors.Join(
 		p.offer(itemPath, itemInterface, notifier{p.told}, itemProperties(first, p.icons), itemSignals),
@@ -40,6 +41,7 @@ func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("offer the icon on the session bus: %w", err)
 	}
+	conn.Answer(menuPath, menuInterface, p.menu)
 	// The specification wants the name; no panel that was seen needs it.
 	if _, err := conn.RequestName(fmt.Sprintf("org.kde.StatusNotifierItem-%d-1", os.Getpid()), dbus.NameFlagDoNotQueue); err != nil {
 		log.Debug("no name for the icon", "err", err)
@@ -69,13 +71,31 @@ func (p *Panel) export(path dbus.ObjectPath, iface string, values map[string]any
 	for name, value := range values {
 		all[name] = &prop.Prop{Value: value, Emit: prop.EmitFalse}
 	}
-	return prop.Export(p.conn, path, prop.Map{iface: all})
+	return prop.Export(p.conn.Conn, path, prop.Map{iface: all})
 }
 
 // Show makes the panel show something else.
 func (p *Panel) Show(next Picture) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.next = next
+	p.draw()
+}
+
+// settle shows what was held back while the menu was open.
+func (p *Panel) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw()
+}
+
+// draw has the panel show what is next, as far as the menu is not open. Plasma moves an icon that asks for attention, and closes its menu with
+// that. It is called with mu held.
+func (p *Panel) draw() {
+	next := p.next
+	if p.menu.isOpen() {
+		next.Attention = p.shown.Attention
+	}
 	newIcon, newStatus, newTooltip := next.Icon != p.shown.Icon, next.Attention != p.shown.Attention, next.Tooltip != p.shown.Tooltip
 	if newIcon {
 		p.icons = pixmaps(next.Icon)
@@ -96,7 +116,7 @@ func (p *Panel) Show(next Picture) {
 		p.emit(itemPath, itemInterface+".NewToolTip")
 	}
 	p.shown = next
-	changed, revision := p.menu.set(next.Items)
+	changed, revision := p.menu.set(p.shown.Items)
 	if len(changed) > 0 {
 		p.emit(menuPath, menuInterface+".ItemsPropertiesUpdated", changed, []removedProperties{})
 	}

@@ -82,6 +82,7 @@ func (p *Panel) register(ctx context.Context, at string) (owner string, host boo
 	}
 	object := p.conn.Object(owner, watcherPath)
 	if owner != at {
+		p.menu.close() // if it was open, then in another panel
 		if err := object.CallWithContext(ctx, watcher+".RegisterStatusNotifierItem", 0, string(itemPath)).Err; err != nil {
 			return "", false, fmt.Errorf("register the icon: %w", err)
 		}

@@ -1,25 +1,34 @@
 package question
 
 import (
+	"kith.dev/core/api"
 	"kith.dev/core/kubeconfig"
 	"kith.dev/tray/words"
 )
 
-// Shares are the parts of this laptop that Share offers, from its first button to its last.
-var Shares = []string{"25%", "50%", "75%"}
+// shares are the parts of this laptop that Share offers, from its first button to its last.
+var shares = []string{"0%", "25%", "50%", "75%", "100%"}
 
-// Share asks how much of this laptop is shared. fenced says that Kith runs the cluster here, and so keeps guests apart.
-func Share(fenced bool) Question {
-	last := len(Shares) - 1
+// Share asks how much of this laptop is shared, and says how much is now. fenced says that Kith runs the cluster here, and so keeps guests
+// apart. No pauses, or ends a pause.
+func Share(now api.Sharing, fenced bool) Question {
+	last := len(shares) - 1
 	q := Question{
 		Lead: "How much of this laptop may others on your network use?",
-		Text: []string{"At most that part of its processors, memory and scratch space is offered, and what your own pods ask for is not. You can end it at any time."},
-		Yes:  amount(Shares[last]),
+		Text: []string{
+			"Now it is " + words.Sharing(now) + ".",
+			"At most that part of its processors, memory and scratch space is offered, and what your own pods ask for is not. What was signed stays. " +
+				"You can end it at any time.",
+		},
+		Yes: amount(shares[last]), No: "Pause",
+	}
+	if now.Paused {
+		q.No = "Resume"
 	}
 	if fenced {
 		q.Text = append(q.Text, "Pods of others are fenced: they reach neither this laptop nor your network.")
 	}
-	for _, share := range Shares[:last] {
+	for _, share := range shares[:last] {
 		q.Or = append(q.Or, amount(share))
 	}
 	return q
@@ -28,15 +37,20 @@ func Share(fenced bool) Question {
 // Shared is the part that an answer to Share means; "" is none.
 func Shared(a Answer) string {
 	if a == Yes {
-		return Shares[len(Shares)-1]
+		return shares[len(shares)-1]
 	}
-	if i := int(a - firstOr); a >= firstOr && i < len(Shares)-1 {
-		return Shares[i]
+	if i := int(a - firstOr); a >= firstOr && i < len(shares)-1 {
+		return shares[i]
 	}
 	return ""
 }
 
-func amount(share string) string { return share[:len(share)-1] + " %" }
+func amount(share string) string {
+	if share == "0%" {
+		return "Nothing"
+	}
+	return words.Percent(share)
+}
 
 // Each asks whether the owner answers each request for the shared part, or all are accepted.
 func Each(share string) Question {

@@ -4,20 +4,27 @@ import (
 	"strings"
 	"testing"
 
+	"kith.dev/core/api"
 	"kith.dev/core/kubeconfig"
 	"kith.dev/tray/question"
 )
 
 func TestSharingIsAskedAboutInTwoWindows(t *testing.T) {
-	q := question.Share(true)
-	if got := strings.Join(append(q.Or, q.Yes, q.No), "|"); got != "25 %|50 %|75 %|" || !strings.Contains(text(q), "Pods of others are fenced") {
+	now := api.Sharing{Share: "50%"}
+	q := question.Share(now, true)
+	if got := strings.Join(append(q.Or, q.Yes, q.No), "|"); got != "Nothing|25 %|50 %|75 %|100 %|Pause" || !strings.Contains(text(q), "Pods of others are fenced") ||
+		!strings.Contains(text(q), "Now it is sharing 50 %.") {
 		t.Error(text(q))
 	}
-	if strings.Contains(text(question.Share(false)), "fenced") {
+	if strings.Contains(text(question.Share(now, false)), "fenced") {
 		t.Error("a cluster that Kith does not run has no fence of its")
 	}
+	now.Paused = true
+	if q := question.Share(now, true); q.No != "Resume" || !strings.Contains(text(q), "Now it is sharing paused.") {
+		t.Error(text(q))
+	}
 	for answer, want := range map[question.Answer]string{
-		question.Or(0): "25%", question.Or(1): "50%", question.Yes: "75%", question.NotNow: "", question.No: "", question.Or(2): "",
+		question.Or(0): "0%", question.Or(1): "25%", question.Or(3): "75%", question.Yes: "100%", question.NotNow: "", question.No: "", question.Or(4): "",
 	} {
 		if got := question.Shared(answer); got != want {
 			t.Errorf("answer %d is %q, want %q", answer, got, want)

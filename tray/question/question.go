@@ -97,6 +97,22 @@ func Confirm(p api.Peer) (q Question, whole bool) {
 	return q, fits(c.Terms)
 }
 
+// Unpeer asks whether what there is with a peer is to end, in both directions, and says what becomes of the pods.
+func Unpeer(p api.Peer) Question {
+	who := words.Name(p.Name)
+	q := Question{Lead: "End what there is with " + who + "?", Text: []string{identity(p.ShortID, "")}, Yes: "Unpeer"}
+	if n := p.Pods.Abroad; n > 0 {
+		q.Text = append(q.Text, "What runs there, "+guests(n)+", starts again where there is room.")
+	}
+	if n := p.Pods.Guests; n > 0 {
+		q.Text = append(q.Text, "What it runs here, "+guests(n)+", is ended.")
+	}
+	if p.Pods.Abroad+p.Pods.Guests == 0 {
+		q.Text = append(q.Text, "No pods run there or here for the other now.")
+	}
+	return q
+}
+
 // fits reports whether terms can be shown uncut.
 func fits(terms []string) bool {
 	return len(terms) <= maxTerms && !slices.ContainsFunc(terms, func(term string) bool { return utf8.RuneCountInString(term) > maxTerm })

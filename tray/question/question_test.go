@@ -165,3 +165,16 @@ func TestALaptopThatAsksToBeRunIsNoGuest(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestAnEndSaysWhatBecomesOfThePods(t *testing.T) {
+	for want, pods := range map[string]api.PeerPods{
+		"What runs there, 3 pods, starts again where there is room.\nWhat it runs here, 1 pod, is ended.": {Abroad: 3, Guests: 1},
+		"What it runs here, 2 pods, is ended.":         {Guests: 2},
+		"No pods run there or here for the other now.": {},
+	} {
+		q := question.Unpeer(api.Peer{Name: "bob", ShortID: "kxj2a7q", Pods: pods})
+		if got := text(q); !strings.Contains(got, "End what there is with bob?") || !strings.Contains(got, "It is cluster kxj2a7q.\n"+want) || q.No != "" {
+			t.Error(got)
+		}
+	}
+}

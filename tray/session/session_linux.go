@@ -20,26 +20,15 @@ const (
 	application = "org.freedesktop.Application"
 )
 
-// Bus is what a panel is shown by.
-type Bus = *dbus.Conn
-
 // Session is a connection to the session bus.
 type Session struct {
-	conn      *dbus.Conn
+	conn      Bus
 	activated chan struct{}
 }
 
 // Open connects to the session bus. Close it.
 func Open() (*Session, error) {
-	conn, err := dbus.SessionBusPrivateNoAutoStartup()
-	if err == nil {
-		if err = conn.Auth(nil); err == nil {
-			err = conn.Hello()
-		}
-		if err != nil {
-			conn.Close()
-		}
-	}
+	conn, err := Connect(dbus.SessionBusPrivateNoAutoStartup)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the session bus: %w (kith-tray belongs into a desktop session; kith-tray --once and kith need none)", err)
 	}

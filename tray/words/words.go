@@ -3,6 +3,7 @@
 package words
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -59,9 +60,12 @@ func rightToLeft(r rune) bool {
 		r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
 }
 
-// Name is Clean for a peer's name, which must not look as if it said what stands after the dot.
+// divides replaces what stands between a name and what is said of it.
+var divides = strings.NewReplacer("·", ".", "▸", ".", "◂", ".")
+
+// Name is Clean for a peer's name, which must not look as if it said what stands after a dot or an arrow.
 func Name(s string) string {
-	if s = strings.ReplaceAll(Clean(strings.TrimSpace(s), maxName), "·", "."); s == "" {
+	if s = divides.Replace(Clean(strings.TrimSpace(s), maxName)); s == "" {
 		return "(no name)"
 	}
 	return s
@@ -109,6 +113,37 @@ func Grants(r api.Request) string {
 func Amounts(r api.Resources) string {
 	return Text(scarce(r).String())
 }
+
+// Uses says how much of what was granted is in use: "0.3 of 0.8 CPU, memory 1Gi of 4Gi".
+func Uses(used, granted api.Resources) string {
+	var parts []string
+	of := scarce(granted)
+	for _, name := range of.Names() {
+		has := cmp.Or(used[name], "0")
+		if name == api.CPU {
+			parts = append(parts, api.Decimal(has)+" of "+api.Decimal(of[name])+" CPU")
+			continue
+		}
+		parts = append(parts, name+" "+has+" of "+of[name])
+	}
+	return Text(strings.Join(parts, ", "))
+}
+
+// Sharing says what this laptop offers: "sharing 50 %".
+func Sharing(s api.Sharing) string {
+	switch {
+	case s.Paused:
+		return "sharing paused"
+	case s.Share == "0%" || s.Share == "" && len(s.Amounts) == 0:
+		return "sharing nothing"
+	case s.Share != "":
+		return "sharing " + Percent(Clean(s.Share, 8))
+	}
+	return "sharing " + Amounts(s.Amounts)
+}
+
+// Percent writes percentages as they are printed: "50%" is "50 %".
+func Percent(text string) string { return strings.ReplaceAll(text, "%", " %") }
 
 func scarce(r api.Resources) api.Resources {
 	short := api.Resources{}

@@ -116,7 +116,7 @@ func TestPanelRestarts(t *testing.T) {
 			stop = s.run("xfce4-panel", "--disable-wm-check")
 		}
 	}
-	if slices.Min(heights) != slices.Max(heights) || heights[0] < 300 {
+	if slices.Min(heights) != slices.Max(heights) || heights[0] < 200 {
 		t.Errorf("the menu was not always whole: heights %v", heights)
 	}
 }

@@ -22,6 +22,8 @@ type desktop struct {
 	start   [][]string                             // programs, first first
 	left    bool                                   // the menu opens with the left button, too
 	dims    uint8                                  // its panel dims icons by that at most
+	inline  bool                                   // submenus open in the menu, by a click
+	hasty   bool                                   // its notification server ends when it has had nothing to show for half a minute
 	unfolds bool                                   // a notification shows its buttons once the mouse is over it
 	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
 }
@@ -62,7 +64,7 @@ type=statusnotifier
 		accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+105, n.Max.Y-41) },
 	},
 	{
-		name: "mate", needs: []string{"mate-panel"},
+		name: "mate", needs: []string{"mate-panel"}, hasty: true,
 		env: []string{"GTK_THEME=Adwaita", "XDG_CURRENT_DESKTOP=MATE", "GSETTINGS_BACKEND=keyfile"},
 		files: map[string]string{"config/glib-2.0/settings/keyfile": `[org/mate/panel/general]
 toplevel-id-list=['top']

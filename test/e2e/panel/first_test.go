@@ -45,9 +45,9 @@ func TestAFirstRunByMouse(t *testing.T) {
 	s.picture("ready")
 
 	enabled := func(l bustest.Line) bool { return l.Enabled }
-	s.line("Share this laptop…", enabled)
+	s.line("Sharing 50 % …", enabled)
 	s.open(icon.Alone)
-	s.choose("Share this laptop…", "first-menu")
+	s.choose("Sharing 50 % …", "first-menu")
 	first := s.window("yad")
 	s.picture("share")
 	lowerRight(s, first)
@@ -62,12 +62,23 @@ func TestAFirstRunByMouse(t *testing.T) {
 	s.decide("share-each")
 	s.until("the policy", func() (not string) {
 		b.Set(func() {
-			if p := b.Shared[0]; p.Amounts["cpu"] != "75%" || p.AutoAccept {
+			if p := b.Shared[0]; p.Amounts["cpu"] != "100%" || p.AutoAccept {
 				not = fmt.Sprintf("%+v", p)
 			}
 		})
 		return not
 	})
+
+	s.until("the word of what was shared", func() string {
+		if len(s.windows("xfce4-notifyd")) == 0 {
+			return "there is none"
+		}
+		return ""
+	})
+	time.Sleep(200 * time.Millisecond) // it is being painted
+	s.picture("shared")
+	s.answer("Undo")
+	s.line("Sharing 50 % …", enabled)
 
 	s.line("Show kubectl access…", enabled)
 	s.open(icon.Alone)

@@ -22,6 +22,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
+	"kith.dev/test/apitest"
 )
 
 // installed is a tree with Kith as a package has it: that of $KITH_TREE, where a package was unpacked, or one made of bin/.
@@ -201,7 +202,7 @@ func (s *screen) pressAt(at image.Point, button string, enough int) (fresh image
 func (s *screen) row(menu image.Rectangle, n int) image.Point {
 	s.t.Helper()
 	dark := s.still()
-	seen := image.Rectangle{}
+	seen, nth := image.Rectangle{}, 0
 	pause := 60 * time.Millisecond
 	for y := menu.Min.Y + 2; y < menu.Max.Y; y += 9 {
 		if y < seen.Max.Y {
@@ -211,13 +212,13 @@ func (s *screen) row(menu image.Rectangle, n int) image.Point {
 		s.point(at)
 		time.Sleep(pause)
 		if y+9 >= menu.Max.Y && pause < 200*time.Millisecond { // once more, for a machine that has more to do
-			y, pause, seen = menu.Min.Y, 4*pause, image.Rectangle{}
+			y, pause, seen, nth = menu.Min.Y, 4*pause, image.Rectangle{}, 0
 		}
 		band := image.Rect(menu.Min.X, y-40, menu.Max.X, y+40) // clocks tick elsewhere
 		lit := differ(within(dark, band), within(s.look(), band))
 		if lit.Dy() >= 12 && lit.Dy() <= 60 && lit.Dx() > menu.Dx()/3 && at.In(lit) {
 			seen = lit
-			if n--; n == 0 {
+			if nth++; nth == n {
 				return image.Pt(at.X, lit.Min.Y+lit.Dy()/2)
 			}
 		}
@@ -246,8 +247,8 @@ func (s *screen) part(what string, r image.Rectangle) {
 }
 
 // TestPanels has the tray of an installed tree started by its autostart file in one desktop after the other, with a person's mouse: the icon
-// appears, the menu opens by a click and is whole, also when there is more in it, an item works, and a request is accepted by the button of a
-// notification. Its pictures are those of docs/tray.md.
+// appears, the menu opens by a click and is whole, with many peers and few, nothing in it moves while it is open, the items work, and a request
+// is accepted by the button of a notification. Its pictures are those of docs/tray.md.
 func TestPanels(t *testing.T) {
 	tree := installed(t)
 	for _, d := range desktops {
@@ -264,45 +265,296 @@ func TestPanels(t *testing.T) {
 	}
 }
 
+// hand is a person's at an icon.
+type hand struct {
+	*screen
+	desktop
+	b      *apitest.Backend
+	at     image.Point // the icon
+	button string      // that opens the menu
+}
+
+// open opens the menu, and leaves the mouse aside of it.
+func (h hand) open() (menu image.Rectangle) {
+	h.t.Helper()
+	h.point(aside)
+	before := h.still()
+	screen := before.Bounds() // without the icon, which lights up in some panels
+	if half := 16; h.at.Y < screen.Dy()/2 {
+		screen.Min.Y = h.at.Y + half
+	} else {
+		screen.Max.Y = h.at.Y - half
+	}
+	now := func() image.Rectangle { return differ(within(before, screen), within(h.still(), screen)) }
+	for range 5 {
+		h.pressAt(h.at, h.button, 150)
+		h.point(aside)
+		for last := (image.Rectangle{}); menu != last || menu.Empty(); { // what changed while it was closed comes a moment later, where the panel has to ask
+			last = menu
+			time.Sleep(300 * time.Millisecond)
+			menu = now()
+		}
+		time.Sleep(time.Second)
+		if menu = now(); menu.Dy() >= 150 { // Plasma takes it for a second click, now and then, and closes it
+			return menu
+		}
+	}
+	h.picture("failed")
+	h.t.Fatalf("%s: the menu does not stay open", h.screen.name)
+	return menu
+}
+
+// shut closes the menu, and what is open of its submenus.
+func (h hand) shut(menu image.Rectangle) {
+	h.t.Helper()
+	h.until("a closed menu", func() string {
+		h.tool("xdotool", "key", "Escape")
+		before := h.still()
+		h.point(image.Pt(menu.Min.X+menu.Dx()/2, menu.Max.Y-12)) // the last line lights up where it is open
+		time.Sleep(100 * time.Millisecond)
+		lit := differ(within(before, menu), within(h.still(), menu))
+		h.point(aside)
+		if lit.Dy() >= 12 {
+			return fmt.Sprint("it lights up at ", lit)
+		}
+		return ""
+	})
+}
+
+// aside is where neither panels nor menus are.
+var aside = image.Pt(5, 450)
+
+// unfold opens the submenu of a line in an open menu and gives where it is.
+func (h hand) unfold(menu image.Rectangle, line image.Point) (below image.Rectangle) {
+	h.t.Helper()
+	h.point(aside)
+	before := h.still()
+	h.point(line)
+	if h.inline {
+		h.tool("xdotool", "click", "1")
+	}
+	bounds := before.Bounds()
+	h.until("a submenu", func() string {
+		if !h.inline { // a mouse comes from somewhere: Qt opens nothing for one that only appears
+			h.point(line.Sub(image.Pt(0, 24)))
+			h.point(line)
+			time.Sleep(700 * time.Millisecond) // what the line above opens is gone by then
+		}
+		now := h.still()
+		places := []image.Rectangle{ // below the line, or beside the menu
+			image.Rect(menu.Min.X, line.Y+16, menu.Max.X, bounds.Max.Y-edge),
+		}
+		if !h.inline {
+			places = []image.Rectangle{
+				image.Rect(bounds.Min.X, edge, menu.Min.X, bounds.Max.Y-edge), image.Rect(menu.Max.X, edge, bounds.Max.X, bounds.Max.Y-edge),
+			}
+		}
+		for _, place := range places {
+			if place.Empty() {
+				continue
+			}
+			if below = differ(within(before, place), within(now, place)); below.Dy() >= 40 && below.Dx() >= 60 {
+				return ""
+			}
+		}
+		return fmt.Sprint("what is new is at ", below)
+	})
+	return below
+}
+
+// called waits until the daemon was called so.
+func (h hand) called(call string) {
+	h.t.Helper()
+	h.until(call, func() string {
+		calls := strings.Join(h.b.Called(), "; ")
+		if !strings.Contains(calls, call) {
+			return calls
+		}
+		return ""
+	})
+}
+
 func (d desktop) tell(t *testing.T, tree string) {
 	b, socket := daemon(t)
 	s := d.raise(t)
 	s.login(tree, socket)
 	s.line("bob · nearby", nil)
-	at := s.find(icon.Alone)
-	button := "1"
+	h := hand{screen: s, desktop: d, b: b, at: s.find(icon.Alone), button: "1"}
 	if !d.left {
-		button = "3"
+		h.button = "3"
 	}
-	menu := s.pressAt(at, button, 300)
+	menu := h.open()
 	s.part("menu", menu)
-	s.tool("xdotool", "key", "Escape")
-
-	b.Set(func() {
-		b.Known = append(b.Known, api.Peer{Name: "dora", ID: "D", Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone})
-	})
-	s.line("dora · nearby", nil)
-	more := s.pressAt(at, button, 300)
-	if more.Dy() <= menu.Dy() {
-		t.Errorf("with one more peer the menu is %v, it was %v", more, menu)
+	bob := s.row(menu, 2) // after the line of the cluster
+	h.shut(menu)
+	stories := []func(){func() { h.staysWhereItIs(bob) }, h.hasRoom, h.isAsked}
+	if d.hasty {
+		stories = []func(){h.isAsked, stories[0], h.hasRoom}
 	}
-	s.tool("xdotool", "mousemove", "5", "700")
-	row := s.row(more, 1)
-	s.part("row", more.Union(image.Rectangle{at, at}.Inset(-16)))
-	s.point(row)
-	s.tool("xdotool", "click", "1")
-	s.until("bob asked", func() string {
-		calls := strings.Join(b.Called(), "; ")
-		if !strings.Contains(calls, "Ask B") {
-			return calls
+	for _, tell := range stories {
+		tell()
+	}
+}
+
+// staysWhereItIs has items come and go while the menu is open, bob's line of which is at a place.
+func (h hand) staysWhereItIs(bob image.Point) {
+	h.t.Helper()
+	dora := api.Peer{Name: "dora", ID: "D", Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone}
+	frank := api.Peer{Name: "frank", ID: "F", Reachable: true, Outgoing: api.StateNone, Incoming: api.StateRequested, Code: "117903"} // is the first line
+	var all []api.Peer
+	h.b.Set(func() { all = h.b.Known })
+	name := "alice"
+	// now has the daemon say something else, and waits until the open menu shows that it was heard: the name of this laptop in its first line.
+	now := func(menu image.Rectangle, before image.Image, peers ...api.Peer) (after image.Image) {
+		name += "!"
+		h.b.Set(func() { h.b.Known, h.b.State.Name = peers, name })
+		h.until("the name in the menu", func() string {
+			after = h.still()
+			if differ(within(before, head(menu)), within(after, head(menu))).Empty() {
+				return "it is as it was"
+			}
+			return ""
+		})
+		return after
+	}
+	menu := h.open()
+	before := h.still()
+	after := now(menu, before, append(slices.Clone(all), dora, frank)...)
+	rest := image.Rect(menu.Min.X, head(menu).Max.Y, menu.Max.X, menu.Max.Y)
+	if moved := differ(within(before, rest), within(after, rest)); !moved.Empty() {
+		h.picture("moved")
+		h.t.Errorf("%s: two peers came, and in the open menu something else is at %v", h.screen.name, moved)
+	}
+	h.part("came", menu)
+	deed := h.row(h.unfold(menu, bob), 1)
+	h.point(deed)
+	h.tool("xdotool", "click", "1")
+	h.called("Ask B")
+
+	menu = h.open()
+	if menu.Dy() < rest.Dy()+40 {
+		h.t.Errorf("%s: with two more peers the menu is %v", h.screen.name, menu)
+	}
+	h.shut(menu)
+	h.b.Set(func() { h.b.Known = all })
+	h.waits("bob", "frank")
+	menu = h.open()
+	before = h.still()
+	after = now(menu, before, all[1:]...) // bob goes
+	if moved := differ(within(before, rest), within(after, rest)); moved.Dy() > 30 || moved.Empty() || !bob.In(moved.Inset(-6)) {
+		h.picture("moved")
+		h.t.Errorf("%s: bob went, and in the open menu something else is at %v, he was at %v", h.screen.name, moved, bob)
+	}
+	h.part("went", menu)
+	h.point(bob)
+	h.tool("xdotool", "click", "1") // there is nothing to choose any more
+	time.Sleep(300 * time.Millisecond)
+	h.point(aside)
+	h.shut(menu)
+	h.reads("carol", "bob")
+	smaller := h.open()
+	if smaller.Dy() >= menu.Dy() {
+		h.t.Errorf("%s: without bob the menu is %v, it was %v", h.screen.name, smaller, menu)
+	}
+	h.shut(smaller)
+	if calls := h.b.Called(); len(slices.DeleteFunc(calls, func(c string) bool { return !strings.HasPrefix(c, "Ask ") })) != 1 {
+		h.t.Errorf("%s: %q", h.screen.name, calls)
+	}
+	h.b.Set(func() { h.b.State.Name = "alice" })
+}
+
+// head is where the line is that says who this is.
+func head(menu image.Rectangle) image.Rectangle {
+	return image.Rect(menu.Min.X, menu.Min.Y, menu.Max.X, menu.Min.Y+38)
+}
+
+// waits waits until the menu has one peer and has another no more, as what reads it over the bus has it.
+func (h hand) waits(has, no string) {
+	h.t.Helper()
+	h.closedMenu() // what Xfce's panel does not say
+	h.reads(has, no)
+}
+
+// reads is waits without a hint.
+func (h hand) reads(has, no string) {
+	h.t.Helper()
+	h.until("a menu with "+has+" and without "+no, func() string {
+		lines, err := h.lines()
+		text := fmt.Sprint(lines, err)
+		if !strings.Contains(text, has) || no != "" && strings.Contains(text, no) {
+			return text
 		}
 		return ""
 	})
-	b.Set(func() { b.Known[0].Outgoing = api.StateConnected })
-	s.find(icon.Peered)
+}
 
+var crowd = strings.Fields("bob carol dave erin frank grace heidi ivan judy kim leo mia nina oscar peggy quinn rita sam tom uma")
+
+// hasRoom looks at menus of few and of many peers. One in the submenu of the others is asked.
+func (h hand) hasRoom() {
+	h.t.Helper()
+	for _, n := range []int{0, 1, 6, 20} {
+		var peers []api.Peer
+		for i, who := range crowd[:n] {
+			p := api.Peer{Name: who, ID: "ID-" + who, ShortID: "kxj2a7" + string(rune('a'+i)), Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone,
+				Gives: &api.Gives{State: api.GivesSome, Resources: api.Resources{"cpu": "2"}}}
+			switch who {
+			case "bob":
+				p.Outgoing, p.Incoming, p.Offered, p.Used = api.StateConnected, api.StateConnected, api.Resources{"cpu": "800m"}, api.Resources{"cpu": "300m"}
+				p.Tunnel.Up, p.Pods = true, api.PeerPods{Abroad: 3, Guests: 7}
+			case "carol":
+				p.Incoming, p.Pods = api.StateConnected, api.PeerPods{Guests: 2}
+			case "dave":
+				p.Gives = &api.Gives{State: api.GivesNothing, Why: "it shares nothing"}
+			}
+			peers = append(peers, p)
+		}
+		h.b.Set(func() { h.b.Known = peers })
+		last := "No peers"
+		if n > 0 {
+			last = crowd[n-1]
+		}
+		h.waits(last, "dora")
+		menu := h.open()
+		h.part(fmt.Sprint("peers-", n), menu)
+		h.t.Logf("%s: with %d peers the menu is %d by %d", h.screen.name, n, menu.Dx(), menu.Dy())
+		if most := map[bool]int{true: 640, false: 768}[n <= 6]; menu.Dy() > most {
+			h.t.Errorf("%s: with %d peers the menu is %v, %d is the screen", h.screen.name, n, menu, most)
+		}
+		switch n {
+		case 1:
+			below := h.unfold(menu, h.row(menu, 2))
+			h.part("submenu", menu.Union(below))
+		case 20:
+			more := h.unfold(menu, h.row(menu, 2+8))
+			h.part("more", menu.Union(more))
+			who := "uma"
+			if h.inline { // the first one's line can only be read, and what can be done is below it
+				who = "judy"
+				h.point(h.row(more, 1))
+			} else {
+				deeds := h.unfold(more, h.row(more, 12))
+				h.part("third", menu.Union(more).Union(deeds))
+				h.point(h.row(deeds, 1))
+			}
+			h.tool("xdotool", "click", "1")
+			h.called("Ask ID-" + who)
+			continue
+		}
+		h.shut(menu)
+	}
+	h.b.Set(func() { h.b.Known = h.b.Known[1:3] })
+	h.waits("carol", "uma")
+}
+
+// isAsked has a request accepted in a notification.
+func (h hand) isAsked() {
+	h.t.Helper()
+	s, d, b, t, at := h.screen, h.desktop, h.b, h.t, h.at
 	before := s.still()
+	var known []api.Peer
 	b.Set(func() {
+		known = slices.Clone(b.Known)
 		b.Pending = []api.Request{{ID: "r1", Peer: "carol", PeerID: "C", Direction: api.Incoming, State: api.StateRequested, Code: "069210",
 			Asked: api.Resources{"cpu": "2"}, Granted: api.Resources{"cpu": "2"}, Expires: time.Now().Add(5 * time.Minute)}}
 	})
@@ -324,7 +576,7 @@ func (d desktop) tell(t *testing.T, tree string) {
 		})
 	}
 	s.part("request", note)
-	s.t.Log("notification at ", note)
+	t.Log("notification at ", note)
 	s.point(d.accept(note))
 	s.tool("xdotool", "click", "1")
 	s.until("carol accepted", func() string {
@@ -338,4 +590,6 @@ func (d desktop) tell(t *testing.T, tree string) {
 		note := s.pressAt(at, "1", 60)
 		s.part("left", note)
 	}
+	b.Set(func() { b.Pending, b.Known = nil, known })
+	h.waits("carol", "accepted here")
 }

@@ -14,7 +14,6 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
-	"kith.dev/test/bustest"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
@@ -67,7 +66,7 @@ func TestPeeringByMouse(t *testing.T) {
 	}
 	for round := range peerings {
 		alice.open(icon.Alone)
-		alice.choose("bob · nearby", "click-bob")
+		alice.choose("Ask bob for cpu ", "click-bob")
 		began := time.Now()
 		bob.buttons()
 		bob.picture("request")
@@ -75,18 +74,18 @@ func TestPeeringByMouse(t *testing.T) {
 			bob.answer("Accept")
 			alice.buttons()
 			alice.picture("accepted")
-			bob.line("alice · accepted here · its owner compares the code ", nil)
+			bob.line("alice was accepted · its owner compares the code ", nil)
 			bob.picture("compared")
 			alice.open(icon.Alone) // nothing is signed by now
-			alice.choose("Compare the code with bob… ", "click-compare")
+			alice.choose("bob accepted · compare the code ", "click-compare")
 			alice.decide("confirm")
 		} else { // they know each other's keys: there is no code to compare
 			bob.open(icon.Alone)
-			bob.choose("Accept alice…", "click-accept")
+			bob.choose("alice asks · would get ", "click-accept")
 			bob.decide("accept")
 		}
-		bob.line("alice · uses this laptop", nil)
-		alice.line("bob · connected", func(l bustest.Line) bool { return l.Checked })
+		bob.line("alice ◂ uses you", nil)
+		alice.line("bob ▸ you use 0 of ", nil)
 		took := time.Since(began)
 		alice.open(icon.Peered)
 		alice.picture("peered")
@@ -105,8 +104,9 @@ func TestPeeringByMouse(t *testing.T) {
 		t.Logf("round %d: from the click on bob to the node %v", round, took.Round(time.Millisecond))
 
 		alice.open(icon.Peered)
-		alice.choose("bob · connected", "unpeer")
-		alice.line("bob · nearby", func(l bustest.Line) bool { return l.Enabled })
+		alice.choose("Unpeer bob…", "unpeer")
+		alice.decide("unpeer-window")
+		alice.line("bob · ", nil)
 		alice.waitIcon(icon.Alone)
 		bob.waitIcon(icon.Alone)
 	}

@@ -25,20 +25,20 @@ func TestTetherByMouse(t *testing.T) {
 	s.desk()
 	s.trayWith(socket, "yad")
 	enabled := func(l bustest.Line) bool { return l.Enabled }
-	s.line("Tether to corp…", enabled)
+	s.line("Tether this laptop to corp…", enabled)
 	t.Log("menu at ", s.open(icon.Alone))
-	s.choose("Tether to corp…", "tether")
+	s.choose("Tether this laptop to corp…", "tether")
 	s.press("question")
 	s.waitIcon(icon.Tethered)
 	b.Set(func() {
 		b.Known[0].Pods.Guests, b.State.Counts.Guests, b.State.Tether.Since = 3, 3, time.Date(2026, 3, 2, 9, 0, 0, 0, time.Local)
 	})
-	s.line("corp · runs this laptop · 3 guests here", nil)
+	s.line("corp ◂ runs this laptop: 3 pods", nil)
 	t.Log("menu at ", s.open(icon.Tethered))
 	s.choose("Untether…", "tethered")
 	s.press("untether")
 	s.waitIcon(icon.Alone)
-	s.line("Tether to corp…", enabled)
+	s.line("Tether this laptop to corp…", enabled)
 }
 
 // press shows where the window is that is up, and presses its first button.

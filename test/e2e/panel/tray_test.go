@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,25 +96,35 @@ func (s *screen) menu(conn *dbus.Conn) ([]bustest.Line, *bustest.Menu, error) {
 	return lines, menu, err
 }
 
-// line waits for a line of the menu that has part in its label, and gives how often Down has to be pressed for it.
-func (s *screen) line(part string, ok func(bustest.Line) bool) (downs int) {
+// line waits for a line of the menu that has part in its label, and gives the keys that lead to it in an open menu.
+func (s *screen) line(part string, ok func(bustest.Line) bool) (keys []string) {
 	s.t.Helper()
 	s.until(fmt.Sprintf("a line %q in the menu", part), func() string {
 		lines, err := s.lines()
-		downs = 0
 		var all strings.Builder
+		keys = nil
+		downs := []int{0} // at each depth, how many lines that can be chosen there are up to here
 		for _, l := range lines {
 			fmt.Fprintln(&all, l)
+			if downs = downs[:min(len(downs), l.Depth+1)]; len(downs) == l.Depth {
+				downs = append(downs, 0)
+			}
 			if l.Label != "" && l.Enabled {
-				downs++
+				downs[l.Depth]++
 			}
 			if strings.Contains(l.Label, part) && (ok == nil || ok(l)) {
+				for depth, n := range downs {
+					if depth > 0 {
+						keys, n = append(keys, "Right"), n-1 // opens it, and is at its first line then
+					}
+					keys = append(keys, slices.Repeat([]string{"Down"}, n)...)
+				}
 				return ""
 			}
 		}
 		return fmt.Sprintf("%v\n%s", err, &all)
 	})
-	return downs
+	return keys
 }
 
 // open opens the menu with the mouse. A panel that was just started loses a click now and then, as for a user.
@@ -141,9 +152,11 @@ func (s *screen) open(state icon.State) image.Rectangle {
 // choose picks a line of the open menu with the keyboard.
 func (s *screen) choose(part, picture string) {
 	s.t.Helper()
-	downs := s.line(part, func(l bustest.Line) bool { return l.Enabled })
-	for range downs {
-		s.tool("xdotool", "key", "Down")
+	for _, key := range s.line(part, func(l bustest.Line) bool { return l.Enabled }) {
+		s.tool("xdotool", "key", key)
+		if key == "Right" {
+			time.Sleep(200 * time.Millisecond) // it is being painted
+		}
 	}
 	time.Sleep(100 * time.Millisecond)
 	s.picture(picture)
@@ -161,6 +174,23 @@ func (s *screen) shut() {
 		}
 		return ""
 	})
+	s.closedMenu()
+}
+
+// closedMenu says for Xfce's panel that the menu was closed: that only asks before it opens it, and what is read over the bus would be as it
+// was then until it asks again.
+func (s *screen) closedMenu() {
+	s.t.Helper()
+	conn, err := dbus.Connect(s.bus)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, menu, err := s.menu(conn); err != nil {
+		s.t.Fatal(err)
+	} else if err := menu.Event(0, "closed"); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // buttons waits for a notification that has some, and gives the newest.

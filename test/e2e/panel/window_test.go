@@ -149,7 +149,7 @@ func TestWindowsAskThePerson(t *testing.T) {
 			s.trayWith(socket, d.program)
 			s.line("bob · nearby", nil)
 			accepted(b, `bob \74b\76<b>`, "cpu costs <0.02> EUR an hour & more", "pods may be privileged")
-			compare := "Compare the code with bob"
+			compare := "accepted · compare the code"
 			for _, key := range []string{"Return", "Escape", "space"} {
 				s.ask(d, compare)
 				s.tool("xdotool", "key", key)
