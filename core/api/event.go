@@ -32,6 +32,17 @@ const (
 	EventMissed           EventType = "Missed"           // the reader was too slow: Message says how many are gone
 )
 
+// EventReason says what a type alone does not. Who reads one that it does not know takes it for none.
+type EventReason string
+
+// The reasons.
+const (
+	ReasonTakenBack    EventReason = "TakenBack"    // of EventRequestAnswered: here, by the owner or for what would have been signed
+	ReasonAnswersAgain EventReason = "AnswersAgain" // of EventTetherMade: the company, that could not be reached
+	ReasonNotTethered  EventReason = "NotTethered"  // of EventTetherEnded: the switch did not come about
+	ReasonUntethered   EventReason = "Untethered"   // of EventTetherEnded: for what Message says, and not by this machine's owner
+)
+
 // Event is one thing that happened. The stream of events is JSON, one per line; a blank line is a sign of life.
 type Event struct {
 	// Seq grows with every event, across restarts of kithd too. The next call's `since` is the last one seen.
@@ -42,6 +53,8 @@ type Event struct {
 	Peer     string    `json:"peer,omitempty"`   // name
 	Object   string    `json:"object,omitempty"` // "contract/bob-out", "pod/shop/web-0", "request/7f3a"
 	Message  string    `json:"message"`
+	// Reason, where there is one.
+	Reason EventReason `json:"reason,omitempty"`
 	// Direction is of the relation that it is about, for EventRequestAnswered, EventContractSigned and EventPeeringEnded.
 	Direction Direction `json:"direction,omitempty"`
 	// State is what the request became, for EventRequestAnswered: declined, expired or contracted.

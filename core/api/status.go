@@ -107,11 +107,22 @@ const (
 
 // Problem is something that is wrong now, or waits for somebody: what, why, and what to do.
 type Problem struct {
-	Severity Severity `json:"severity"`
-	What     string   `json:"what"`
-	Why      string   `json:"why,omitempty"`
-	Do       string   `json:"do,omitempty"`
+	// Kind is of those that are shown, or looked at, elsewhere too.
+	Kind     ProblemKind `json:"kind,omitempty"`
+	Severity Severity    `json:"severity"`
+	What     string      `json:"what"`
+	Why      string      `json:"why,omitempty"`
+	Do       string      `json:"do,omitempty"`
 }
+
+// ProblemKind says what a problem is about.
+type ProblemKind string
+
+// The kinds.
+const (
+	ProblemEngine ProblemKind = "Engine" // the local Kubernetes is not ready
+	ProblemClock  ProblemKind = "Clock"  // this machine's clock is wrong
+)
 
 // Version says what runs.
 type Version struct {

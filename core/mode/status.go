@@ -1,6 +1,7 @@
 package mode
 
 import (
+	"cmp"
 	"fmt"
 
 	"kith.dev/core/api"
@@ -57,8 +58,8 @@ func (m *Machine) say(said saying) {
 
 // announce tells of what a new journal means. It needs mu.
 func (m *Machine) announce(from, to *journal) {
-	tell := func(t api.EventType, severity api.Severity, j *journal, text string) {
-		m.cfg.Announce(api.Event{Type: t, Severity: severity, Peer: j.Peer, Message: text})
+	tell := func(t api.EventType, reason api.EventReason, severity api.Severity, j *journal, text string) {
+		m.cfg.Announce(api.Event{Type: t, Reason: reason, Severity: severity, Peer: j.Peer, Message: text})
 	}
 	switch {
 	case from == nil:
@@ -67,16 +68,16 @@ func (m *Machine) announce(from, to *journal) {
 		if from.Why != "" || len(from.Cut) > 0 {
 			severity = api.SeverityWarning
 		}
-		tell(api.EventTetherEnded, severity, from, from.outcome()+m.afterwards("it was broken off, and was finished after the restart"))
+		tell(api.EventTetherEnded, from.eventReason(), severity, from, from.outcome()+m.afterwards("it was broken off, and was finished after the restart"))
 	case to.Step == tethered && from.Step != tethered:
-		tell(api.EventTetherMade, api.SeverityInfo, to, fmt.Sprintf("the cluster of %s decides what runs here, and answers kubectl", to.Peer)+
+		tell(api.EventTetherMade, "", api.SeverityInfo, to, fmt.Sprintf("the cluster of %s decides what runs here, and answers kubectl", to.Peer)+
 			m.afterwards("the switch was broken off, and was finished after the restart"))
 	case to.Step == tethered && from.Down.IsZero() && !to.Down.IsZero():
 		m.cfg.Log.Warn("the company does not answer", "peer", to.Peer, "since", to.Down)
-		tell(api.EventTetherLost, api.SeverityWarning, to, m.lostSince(to))
+		tell(api.EventTetherLost, "", api.SeverityWarning, to, m.lostSince(to))
 	case to.Step == tethered && !from.Down.IsZero() && to.Down.IsZero():
 		m.cfg.Log.Info("the company answers again", "peer", to.Peer)
-		tell(api.EventTetherMade, api.SeverityInfo, to, to.Peer+" answers again")
+		tell(api.EventTetherMade, api.ReasonAnswersAgain, api.SeverityInfo, to, to.Peer+" answers again")
 	}
 }
 
@@ -90,15 +91,24 @@ func (m *Machine) afterwards(text string) string {
 	return " (" + text + ")"
 }
 
+// eventReason is that of a switch back to autonomous; none when the owner of a tethered laptop wanted it.
+func (j *journal) eventReason() api.EventReason {
+	switch {
+	case !j.Held:
+		return api.ReasonNotTethered
+	case j.Why != "":
+		return api.ReasonUntethered
+	}
+	return ""
+}
+
 // outcome says how a switch back to autonomous went.
 func (j *journal) outcome() string {
 	text := "this laptop decides again what it runs"
-	switch {
-	case !j.Held && j.Why == "":
-		text = "not tethered to " + j.Peer + ": it was taken back here"
-	case !j.Held:
-		text = "not tethered to " + j.Peer + ": " + j.Why
-	case j.Why != "":
+	switch j.eventReason() {
+	case api.ReasonNotTethered:
+		text = "not tethered to " + j.Peer + ": " + cmp.Or(j.Why, "it was taken back here")
+	case api.ReasonUntethered:
 		text = "untethered from " + j.Peer + ": " + j.Why
 	}
 	if cut := j.cut(); cut != "" {

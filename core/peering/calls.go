@@ -185,14 +185,11 @@ func (c *Client) Link(ctx context.Context, ours Link) (Link, error) {
 	}
 	var theirs Link
 	err := c.Call(ctx, http.MethodPut, "/kith/v2/link", &ours, &theirs)
-	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeBadRequest && strings.HasPrefix(p.Message, olderLink) {
+	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeBadRequest { // a link that is valid here: the peer looks for another
 		return Link{}, errOtherPlan
 	}
 	return theirs, err
 }
-
-// olderLink is how the refusal of a Kith begins that agrees on addresses in another way: it looks for what a link had before Plan.
-const olderLink = "ranges: none"
 
 // Call does one request with JSON, for routes others add to the server: path begins with "/" and is escaped; in may
 // be nil; out may be nil, and if it has Validate() error, that is asked. At most 64 KiB come back (128 with a

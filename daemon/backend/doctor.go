@@ -117,7 +117,7 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 // when several agree.
 func (b *Backend) checkClock(_ context.Context, report func(api.Finding)) {
 	for _, p := range clockProblems(b.Directory.All()) {
-		if strings.HasPrefix(p.What, thisClock) {
+		if p.Kind == api.ProblemClock {
 			report(api.Finding{Area: api.AreaDaemon, Name: "clock", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
 		}
 	}

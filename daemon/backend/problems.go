@@ -38,7 +38,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	list := b.Failing()
 	if engine.State != api.EngineReady && engine.Kind != api.EngineNone {
 		list = append(list, api.Problem{
-			Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
+			Kind: api.ProblemEngine, Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
 		})
 	}
 	tunnels := b.tunnels()
@@ -142,8 +142,6 @@ func tunnelDue(k directory.Known) (due time.Time, must bool) {
 	return due.Add(tunnelPatience), must
 }
 
-const thisClock = "this machine's clock"
-
 // clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
 // fault is here.
 func clockProblems(all []directory.Known) []api.Problem {
@@ -177,7 +175,7 @@ func clockProblems(all []directory.Known) []api.Problem {
 			way = "behind"
 		}
 		return []api.Problem{{
-			Severity: api.SeverityWarning, What: fmt.Sprintf(thisClock+" is %s those of %d of the %d machines that answer", way, most, answer),
+			Kind: api.ProblemClock, Severity: api.SeverityWarning, What: fmt.Sprintf("this machine's clock is %s those of %d of the %d machines that answer", way, most, answer),
 			Why: "from 10 minutes on, contracts are refused", Do: "set it by the network: timedatectl set-ntp true",
 		}}
 	}

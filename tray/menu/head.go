@@ -107,7 +107,7 @@ func prefixed(prefix, text string) string {
 func worthShowing(problems []api.Problem) []api.Problem {
 	var list []api.Problem
 	for _, p := range problems {
-		if p.Severity != api.SeverityInfo && !strings.HasPrefix(p.What, "the local Kubernetes is ") {
+		if p.Severity != api.SeverityInfo && p.Kind != api.ProblemEngine {
 			list = append(list, p)
 		}
 	}

@@ -90,7 +90,7 @@ func scenes() map[string]menu.State {
 	scene("starting", func(s *menu.State) {
 		status(s).Engine = api.Engine{Kind: api.EngineBuiltin, State: api.EngineStarting, Why: "waiting for the API server"}
 		status(s).Sharing = api.Sharing{}
-		status(s).Problems = []api.Problem{{Severity: api.SeverityWarning, What: "the local Kubernetes is starting"}}
+		status(s).Problems = []api.Problem{{Kind: api.ProblemEngine, Severity: api.SeverityWarning, What: "the local Kubernetes is starting"}}
 		s.Snapshot.Peers = []api.Peer{peer("bob")}
 	})
 	scene("no-engine", func(s *menu.State) {

@@ -69,7 +69,7 @@ func (d *diff) answered(e api.Event, who string) {
 		})
 	case e.Direction == api.Outgoing && e.State == api.StateExpired:
 		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Expired, Title: who + " did not answer", Body: reason(e), Icon: icon.Alone})
-	case e.Direction == api.Outgoing && e.State == api.StateDeclined && strings.HasPrefix(e.Message, "the request to "): // taken back here
+	case e.Direction == api.Outgoing && e.State == api.StateDeclined && e.Reason == api.ReasonTakenBack:
 		d.tell(who, Notice{
 			Key: "asked/" + e.Peer, Kind: Declined, Title: "The request to " + who + " was taken back", Body: lines("Nothing was signed.", reason(e)), Icon: icon.Problem,
 		})
@@ -105,13 +105,13 @@ func (d *diff) tether(e api.Event, who string) {
 			back = "This laptop takes itself back at " + t.Until.Local().Format("15:04") + "."
 		}
 		n.Body = lines("What it runs here runs on.", back)
-	case e.Type == api.EventTetherMade && strings.HasSuffix(e.Message, " answers again"):
+	case e.Reason == api.ReasonAnswersAgain:
 		n.Kind, n.Title, n.Icon, n.Body = TetherMade, who+" answers again", icon.Tethered, "All is as before: its cluster decides what runs here."
 	case e.Type == api.EventTetherMade:
 		n.Kind, n.Title, n.Icon, n.Body = TetherMade, "Tethered to "+who, icon.Tethered, sentence(e.Message)
-	case strings.HasPrefix(e.Message, "not tethered to "):
+	case e.Reason == api.ReasonNotTethered:
 		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Not tethered to "+who, icon.Alone, reason(e)
-	case strings.HasPrefix(e.Message, "untethered from "):
+	case e.Reason == api.ReasonUntethered:
 		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Untethered from "+who, icon.Alone, reason(e)
 	default:
 		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Untethered from "+who, icon.Alone, sentence(e.Message)

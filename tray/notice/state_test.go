@@ -209,7 +209,7 @@ func TestRequestThatWasTakenBackIsNotSaidToBeDeclined(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)
 	p := d.step(time.Second, nil, api.Event{Type: api.EventRequestAnswered, Peer: "bob", Direction: api.Outgoing, State: api.StateDeclined,
-		Message: "the request to bob was taken back: the codes differ"})
+		Reason: api.ReasonTakenBack, Message: "the request to bob was taken back: the codes differ"})
 	d.want(p, "The request to bob was taken back")
 	if p.Show[0].Body != "Nothing was signed.\nThe codes differ." {
 		t.Errorf("%q", p.Show[0].Body)
@@ -409,12 +409,12 @@ func TestATetherIsToldToTheLaptop(t *testing.T) {
 	}, of(api.EventTetherLost, "tethered to corp, which has not answered since 10:00:00 on 1 March: …")),
 		"corp cannot be reached, which runs this laptop", "What it runs here runs on.\n“Untether” in the menu takes this laptop back.")
 	d.want(d.step(time.Minute, nil)) // told once
-	body(d.step(time.Minute, tethered, of(api.EventTetherMade, "corp answers again")), "corp answers again", "All is as before: its cluster decides what runs here.")
+	body(d.step(time.Minute, tethered, because(api.ReasonAnswersAgain, of(api.EventTetherMade, "corp answers again"))), "corp answers again", "All is as before: its cluster decides what runs here.")
 	body(d.step(time.Hour, nil, api.Event{Type: api.EventPeeringEnded, Peer: "corp", Direction: api.Incoming, ByPeer: true},
 		of(api.EventTetherEnded, "this laptop decides again what it runs")), "Untethered from corp", "This laptop decides again what it runs.")
-	body(d.step(time.Hour, nil, of(api.EventTetherEnded, "untethered from corp: corp ended it; ended here, as corp had not taken them away: web-0")),
+	body(d.step(time.Hour, nil, because(api.ReasonUntethered, of(api.EventTetherEnded, "untethered from corp: corp ended it; ended here, as corp had not taken them away: web-0"))),
 		"Untethered from corp", "Corp ended it; ended here, as corp had not taken them away: web-0.")
-	body(d.step(time.Hour, nil, of(api.EventTetherEnded, "not tethered to corp: its owner declined")), "Not tethered to corp", "Its owner declined.")
+	body(d.step(time.Hour, nil, because(api.ReasonNotTethered, of(api.EventTetherEnded, "not tethered to corp: its owner declined"))), "Not tethered to corp", "Its owner declined.")
 }
 
 func TestATetherIsToldToTheCompany(t *testing.T) {
@@ -584,4 +584,9 @@ func TestHostileNamesAreHarmless(t *testing.T) {
 			}
 		}
 	}
+}
+
+func because(reason api.EventReason, e api.Event) api.Event {
+	e.Reason = reason
+	return e
 }

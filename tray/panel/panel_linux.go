@@ -89,12 +89,13 @@ func (p *Panel) settle() {
 	p.draw()
 }
 
-// draw has the panel show what is next, as far as the menu is not open. Plasma moves an icon that asks for attention, and closes its menu with
-// that. It is called with mu held.
+// draw has the panel show what is next. While the menu is open the icon stays as it is: Plasma closes the menu of one that changes or moves.
+// It is called with mu held.
 func (p *Panel) draw() {
 	next := p.next
 	if p.menu.isOpen() {
-		next.Attention = p.shown.Attention
+		next = p.shown
+		next.Items = p.next.Items
 	}
 	newIcon, newStatus, newTooltip := next.Icon != p.shown.Icon, next.Attention != p.shown.Attention, next.Tooltip != p.shown.Tooltip
 	if newIcon {

@@ -204,7 +204,7 @@ func (r *Consumer) showConfirm(ctx context.Context, peer *v1alpha1.Peer, terms [
 // takeBack ends a request that the owner does not go on with. Nothing was signed.
 func (r *Consumer) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string, alarm bool) error {
 	request := peer.Status.Outgoing.RequestID
-	ended, err := r.close(ctx, peer, peering.EventDeclined, "the request to "+peer.Name+" was taken back", why)
+	ended, err := r.close(ctx, peer, peering.EventDeclined, api.ReasonTakenBack, "the request to "+peer.Name+" was taken back", why)
 	if ended && alarm {
 		r.Announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name,
 			Message: "the request to " + peer.Name + " was taken back, and nothing was signed: " + why})

@@ -242,13 +242,13 @@ func (r *Consumer) conclude(ctx context.Context, name, request string, to *peeri
 }
 
 func (r *Consumer) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
-	_, err := r.close(ctx, peer, e, why, reason)
+	_, err := r.close(ctx, peer, e, "", why, reason)
 	return err
 }
 
 // close ends a request, once: the owner's word and the peer's answer may arrive together. ended says that it was this call
 // that did.
-func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) (ended bool, err error) {
+func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, of api.EventReason, why, reason string) (ended bool, err error) {
 	if reason != "" {
 		why += ": " + reason
 	}
@@ -274,7 +274,7 @@ func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Eve
 	case Word(peer).Withdraw: // its owner need not be told
 		became = api.StateNone
 	}
-	r.Announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
+	r.Announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why, Reason: of,
 		Direction: api.Outgoing, State: became})
 	return true, nil
 }
