@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # golangci-lint over the main module, whether the custom resources are in step with their Go types, whether the tests that the
-# docs name are there, whether the picture of the rooms is true, and whether the Go modules agree in what they share. The engine, where golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
+# docs name are there, whether the picture of the rooms is true, whether decisions read sentences, and whether the Go modules agree in what they share. The engine, where golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -8,6 +8,7 @@ mkdir -p build
 lint=$root/build/golangci-lint
 [ -x "$lint" ] && [ "$lint" -nt tools/lint/go.sum ] || (cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 CGO_ENABLED=0 "$lint" run --allow-parallel-runners --build-tags lab,soak ./...
+go run ./test/outcomes core daemon cli tray cmd
 scripts/generate.sh --check
 scripts/claims.sh
 scripts/rooms.sh --check

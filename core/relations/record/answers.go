@@ -26,7 +26,7 @@ func AnsweringPolicy(r *v1alpha1.PeeringRequest) string {
 	if r.Status.Policy != "" {
 		return r.Status.Policy
 	}
-	name, found := strings.CutPrefix(r.Status.AnsweredBy, byPolicy)
+	name, found := strings.CutPrefix(r.Status.AnsweredBy, byPolicy) //outcome:older
 	if !found {
 		return ""
 	}

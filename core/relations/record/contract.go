@@ -110,7 +110,7 @@ func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
 		return ctr.Status.EndReason
 	}
 	for reason := range ended {
-		if ctr.Status.Why == Ended(reason, ctr.Spec.Peer) { // stored by an older Kith
+		if ctr.Status.Why == Ended(reason, ctr.Spec.Peer) { //outcome:older
 			return reason
 		}
 	}
