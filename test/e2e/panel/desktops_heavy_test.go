@@ -43,7 +43,7 @@ enable-animations=false
 		},
 		dims: 12, inline: true, unfolds: true, accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
 	}, desktop{
-		name: "kde", needs: []string{"plasmashell", "kwin_x11", "kded5"}, heavy: true, left: true,
+		name: "kde", needs: []string{"plasmashell", "kwin_x11", "kded5"}, heavy: true, left: true, closes: true,
 		env:   []string{"XDG_CURRENT_DESKTOP=KDE", "KDE_FULL_SESSION=true", "KDE_SESSION_VERSION=5", "XDG_SESSION_TYPE=x11", "LIBGL_ALWAYS_SOFTWARE=1"},
 		start: [][]string{{"kwin_x11"}, {"kded5"}, {"plasmashell", "--no-respawn"}},
 		greet: func(s *screen) { // its picture and its widgets come one after the other
