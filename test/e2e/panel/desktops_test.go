@@ -24,7 +24,7 @@ type desktop struct {
 	dims    uint8                                  // its panel dims icons by that at most
 	inline  bool                                   // submenus open in the menu, by a click
 	hasty   bool                                   // its notification server ends when it has had nothing to show for half a minute
-	closes  bool                                   // a notification, as of one who waits, closes its menus
+	closes  bool                                   // its menus close when something comes
 	unfolds bool                                   // a notification shows its buttons once the mouse is over it
 	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
 }
