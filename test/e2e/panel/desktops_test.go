@@ -24,7 +24,7 @@ type desktop struct {
 	dims    uint8                                  // its panel dims icons by that at most
 	inline  bool                                   // submenus open in the menu, by a click
 	hasty   bool                                   // its notification server ends when it has had nothing to show for half a minute
-	closes  bool                                   // its menus close when something comes
+	closes  bool                                   // its menus close on their own now and then: only the icon, the menu as it opens and a notification are tried
 	unfolds bool                                   // a notification shows its buttons once the mouse is over it
 	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
 }
