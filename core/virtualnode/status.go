@@ -155,7 +155,6 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	if guest.HostIP == "" && guest.StartTime == nil {
 		s.ObservedGeneration = v.home.Status.ObservedGeneration
 	}
-	// The peer may have added containers of its own.
 	s.ContainerStatuses = known(s.ContainerStatuses, v.home.Spec.Containers)
 	s.InitContainerStatuses = known(s.InitContainerStatuses, v.home.Spec.InitContainers)
 	v.mergeConditions(&s)
@@ -215,10 +214,30 @@ func (v view) rangeOf(a netip.Addr) netip.Prefix {
 	return v.guests
 }
 
-func known(statuses []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {
-	return slices.DeleteFunc(statuses, func(s corev1.ContainerStatus) bool {
-		return !slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
-	})
+// known keeps the statuses of home's containers, since the peer may have added others, and of their resources what home names: the peer
+// bounds the scratch space of each guest, and whoever compares, as on a resize, would find what nobody asked for.
+func known(statuses []corev1.ContainerStatus, containers []corev1.Container) (list []corev1.ContainerStatus) {
+	for _, s := range statuses {
+		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+		if i < 0 {
+			continue
+		}
+		own := containers[i].Resources
+		named(s.AllocatedResources, own.Requests)
+		if s.Resources != nil {
+			named(s.Resources.Requests, own.Requests)
+			named(s.Resources.Limits, own.Limits)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// named leaves the scratch space out of a list when home's does not have it.
+func named(list, home corev1.ResourceList) {
+	if _, has := home[corev1.ResourceEphemeralStorage]; !has {
+		delete(list, corev1.ResourceEphemeralStorage)
+	}
 }
 
 // guestConditions are those a kubelet sets; every other one belongs to home.

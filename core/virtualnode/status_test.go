@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
@@ -441,5 +443,41 @@ func TestGuestThatNoKubeletHasYetIsNoNews(t *testing.T) {
 	guest.Status = running()
 	if got := statusOf(testView(home, guest)); got.HostIP != "10.42.255.1" || got.ObservedGeneration != 3 {
 		t.Errorf("host %q, generation %d", got.HostIP, got.ObservedGeneration)
+	}
+}
+
+// The peer bounds what each guest writes to its disk. Of that nothing is seen at home where nobody asked for it: upstream's tests of resizes
+// compare what is allocated with what was asked.
+func TestScratchThatNobodyAskedForIsNotShown(t *testing.T) {
+	list := func(scratch string) corev1.ResourceList {
+		all := corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("300m")}
+		if scratch != "" {
+			all[corev1.ResourceEphemeralStorage] = quantity.MustParse(scratch)
+		}
+		return all
+	}
+	for name, c := range map[string]struct{ request, limit, wantRequest, wantLimit string }{
+		"nothing asked": {"", "", "", ""},
+		"a request":     {"1Gi", "", "1Gi", ""},
+		"both":          {"1Gi", "2Gi", "1Gi", "2Gi"},
+	} {
+		home := homePod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list(c.request), Limits: list(c.limit)}
+		})
+		s := running()
+		s.ContainerStatuses[0].AllocatedResources = list(cmp.Or(c.request, "0"))
+		s.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Requests: list(cmp.Or(c.request, "0")), Limits: list(cmp.Or(c.limit, "186Mi"))}
+		guest := &corev1.Pod{Status: s}
+		got := statusOf(testView(home, guest)).ContainerStatuses[0]
+		for what, pair := range map[string][2]corev1.ResourceList{
+			"allocated": {got.AllocatedResources, list(c.wantRequest)}, "requests": {got.Resources.Requests, list(c.wantRequest)}, "limits": {got.Resources.Limits, list(c.wantLimit)},
+		} {
+			if !equality.Semantic.DeepEqual(pair[0], pair[1]) {
+				t.Errorf("%s: %s %v, want %v", name, what, pair[0], pair[1])
+			}
+		}
+		if _, kept := guest.Status.ContainerStatuses[0].AllocatedResources[corev1.ResourceEphemeralStorage]; !kept {
+			t.Errorf("%s: what the peer told was changed", name)
+		}
 	}
 }
