@@ -36,7 +36,7 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	if err := os.MkdirAll(there, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "sh", "-ec", `cd "$1"; git ls-files -co --exclude-standard -z -- go.mod go.sum cli cmd core daemon assets packaging | xargs -0 cp --parents -t "$2"`, "sh", here, there)
+	must(t, "sh", "-ec", `cd "$1"; git ls-files -co --exclude-standard -z -- go.mod go.sum cli cmd core daemon docs assets packaging | xargs -0 cp --parents -t "$2"`, "sh", here, there)
 	var built []string
 	for _, dir := range []string{here, there} {
 		out := filepath.Join(t.TempDir(), "kith")
