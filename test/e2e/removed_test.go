@@ -115,11 +115,16 @@ func TestTeardownOfALaptopWithK3s(t *testing.T) {
 	kubectl(t, alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
 	kubectl(t, alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
 	script := teardown(t, alice)
+	kubectl(t, alice, "create", "deployment", "begins", "--image=kith.dev/echo:1", "--replicas=8") // some of it is half there when all ends
+	// The kernel may take a pod's namespace, and its link, long after the last of its processes: so it is while somebody is in it.
+	if _, stderr, err := alice.Exec(t.Context(), "sh", "-c", `nsenter --net="$(ls -d /run/netns/cni-* | head -n 1)" sleep 120 >/dev/null 2>&1 &`); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
 	if err := alice.StopDaemon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	left := func() string {
-		out, _, err := alice.Exec(t.Context(), "sh", "-c", `for name in k3s containerd containerd-shim pause app; do pgrep -lx "$name"; done; pgrep -l containerd-shim
+		out, _, err := alice.Exec(t.Context(), "sh", "-c", `for name in k3s containerd containerd-shim pause app; do pgrep -r D,R,S -lx "$name"; done; pgrep -r D,R,S -l containerd-shim
 			grep -E ' (/run/k3s|/var/lib/kith/k3s)/' /proc/mounts | cut -d' ' -f2; ls -d /run/k3s 2>/dev/null; nft list tables | grep kith; ip -o link show cni0 2>/dev/null; true`)
 		if err != nil {
 			t.Fatal(err)

@@ -112,15 +112,26 @@ func read(in io.Reader, out io.Writer, verbose bool) (r report, err error) {
 	return r, lines.Err()
 }
 
-// digest is what a test said first: the first line of each message, whose other lines are further in, and of those that come from one
-// place, as of how far a cluster is, the first.
+// digest is what a test said first: of the messages that come from one place, as of how far a cluster is, the first, and of each no more
+// than its first lines, because the log of a cluster may be in it.
 func digest(output string) string {
+	const messages, linesOfEach = 12, 6
 	var said []string
 	from := map[string]bool{}
+	more := 0 // how many lines of the message we are in may follow
 	for line := range strings.Lines(output) {
-		if at := message.FindString(line); at != "" && !from[at] && len(said) < 12 {
-			from[at] = true
-			said = append(said, fmt.Sprintf("\n    %.300s", strings.TrimSpace(line)))
+		switch at := message.FindString(line); {
+		case at != "":
+			if more = 0; !from[at] && len(from) < messages {
+				from[at] = true
+				more = linesOfEach
+			}
+		case !strings.HasPrefix(line, continued): // of another test, or of the testing
+			more = 0
+		}
+		if more > 0 {
+			more--
+			said = append(said, fmt.Sprintf("\n    %.300s", strings.TrimRight(strings.TrimPrefix(line, "    "), "\n ")))
 		}
 	}
 	return strings.Join(said, "")
@@ -128,6 +139,9 @@ func digest(output string) string {
 
 // message is how testing begins one, in a test and in a part of one.
 var message = regexp.MustCompile(`^ {4}[^ ]+\.go:[0-9]+: `)
+
+// continued is how testing begins the further lines of a message.
+const continued = "        "
 
 // why is what the test said when it was skipped.
 func why(output string) string {

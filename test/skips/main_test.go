@@ -16,8 +16,15 @@ const stream = `# kith.dev/x
 {"Action":"skip","Package":"kith.dev/x","Test":"TestA"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:7: booting\n"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:7: booted\n"}
-{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:9: broken\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:9: left:\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        a socket\n"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:5: the log of a cluster\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
 {"Action":"fail","Package":"kith.dev/x","Test":"TestB/part","Elapsed":99}
 {"Action":"output","Package":"kith.dev/x","Test":"TestC","Output":"    a_test.go:12: fine\n"}
@@ -36,14 +43,15 @@ func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
 		t.Errorf("%q, %v", r.skipped, err)
 	}
 	if want := []string{
-		"kith.dev/x TestB/part\n    a_test.go:7: booting\n    a_test.go:9: broken\n    a_test.go:5: the log of a cluster", "kith.dev/x TestD: it did not end",
+		"kith.dev/x TestB/part\n    a_test.go:7: booting\n    a_test.go:9: left:\n        a socket\n    a_test.go:5: the log of a cluster" +
+			strings.Repeat("\n        b.go:7: a line of it", 5), "kith.dev/x TestD: it did not end",
 	}; !slices.Equal(r.failed, want) {
 		t.Errorf("failed: %q", r.failed)
 	}
 	if want := []long{{"kith.dev/x TestE", 75 * time.Second}, {"kith.dev/x TestC", 61500 * time.Millisecond}}; !slices.Equal(r.long, want) {
 		t.Errorf("took long: %v", r.long)
 	}
-	for _, want := range []string{"# kith.dev/x\n", "a_test.go:9: broken", "FAIL\tkith.dev/x", "panic: oh"} {
+	for _, want := range []string{"# kith.dev/x\n", "a_test.go:9: left:", "FAIL\tkith.dev/x", "panic: oh"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not shown: %q in\n%s", want, out.String())
 		}
