@@ -3,7 +3,7 @@
 # soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (2).
-# panels: the tray by a mouse in five desktops: Xfce, LXQt and MATE, which are in the lab's tests, too, GNOME and Plasma (scripts/deps.sh panels).
+# panels: the tray by a mouse in five desktops: Xfce, which is in the lab's tests, too, LXQt and MATE, which are in the long ones, GNOME and Plasma (scripts/deps.sh panels).
 # KITH_TREE names a tree that a package was unpacked into (dpkg-deb -x); without, one is made of bin/.
 # packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root. packages-soak: also an
 # upgrade from the package of an earlier commit, which is built first.
@@ -21,8 +21,8 @@ for a in "$@"; do [[ $a != -v && $a != -test.v ]] || skips+=(-v); done
 gotest() { go test -json "$@" | "${skips[@]}"; }
 case $kind in
   unit)
-    # The race detector needs cgo.
-    CGO_ENABLED=1 gotest -race -timeout 15m -skip '^TestCost$' "$@" ./...
+    # The race detector needs cgo. Tests wait more than they compute: several packages for each processor.
+    CGO_ENABLED=1 gotest -race -p "$((3 * $(nproc)))" -timeout 15m -skip '^TestCost$' "$@" ./...
     # What messages cost is measured in memory, of which the race detector takes some itself.
     CGO_ENABLED=0 gotest -timeout 15m -run '^TestCost$' "$@" ./core/contract ./core/hosting/... ./core/kubelet ./core/netpolicy ./core/peering ./core/wire/...
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only

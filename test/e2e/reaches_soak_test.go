@@ -9,6 +9,16 @@ import (
 	"kith.dev/test/lab"
 )
 
+// TestWhatGuestsReachOnTwoNodes is the table for a kithd that attached to a cluster of two nodes, and runs on the first alone.
+func TestWhatGuestsReachOnTwoNodes(t *testing.T) {
+	l := laptops(t, lab.Options{Names: []string{"alice", "carol"}, Clusters: []lab.Cluster{{Name: "corp", Nodes: 2}}})
+	o := attachedToNodes(l)
+	o.start(t)
+	o.settle(t)
+	o.table(t)
+	t.Run("with a range of pods that is wrong", o.wrongRange)
+}
+
 // TestWhatGuestsReachOnOtherEngines is the table for a laptop with the interface of K3s, and for one whose kithd attached to its cluster.
 func TestWhatGuestsReachOnOtherEngines(t *testing.T) {
 	for _, one := range []struct {

@@ -85,16 +85,6 @@ func (o *outpost) laptop(homes bool) {
 		target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: homes})
 }
 
-// TestWhatGuestsReachOnTwoNodes is the table for a kithd that attached to a cluster of two nodes, and runs on the first alone.
-func TestWhatGuestsReachOnTwoNodes(t *testing.T) {
-	l := laptops(t, lab.Options{Names: []string{"alice", "carol"}, Clusters: []lab.Cluster{{Name: "corp", Nodes: 2}}})
-	o := attachedToNodes(l)
-	o.start(t)
-	o.settle(t)
-	o.table(t)
-	t.Run("with a range of pods that is wrong", o.wrongRange)
-}
-
 // attachedToNodes is the cluster corp, with the kithd of engine kubeconfig as a process of its first node.
 func attachedToNodes(l *lab.Lab) *outpost {
 	one := l.Laptop("corp-1")

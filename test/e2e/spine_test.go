@@ -19,19 +19,9 @@ import (
 // TestTwoLaptopsShareAWebApplication is the way of a pod: found, asked, accepted, run abroad, reached, ended.
 func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4, false) }
 
-// TestTwoLaptopsShareAWebApplicationWithPodsOfBothFamilies is all of it with pods and services of both, the network over each.
-func TestTwoLaptopsShareAWebApplicationWithPodsOfBothFamilies(t *testing.T) {
-	shareAWebApplication(t, lab.DualStack, true)
-}
-
 // TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
 func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
 	shareAWebApplication(t, lab.LinkLocal, false)
-}
-
-// TestTwoLaptopsShareAWebApplicationOverIPv6 is all of it on a LAN whose router advertises a network of IPv6 alone.
-func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) {
-	shareAWebApplication(t, lab.IPv6, false)
 }
 
 func shareAWebApplication(t *testing.T, lan lab.Family, both bool) {
