@@ -36,9 +36,19 @@ func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || v1alpha1.Ended(pod.Status.Phase)
 }
 
+// waits tells whether the pod waits for a node.
+func waits(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && !ended(pod) && !ownedBy(pod, "DaemonSet")
+}
+
 // stuckAtHome tells whether the pod waits for a node and, made before its namespace was offloaded, may not go abroad.
 func stuckAtHome(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && !ended(pod) && !toleratesBoth(pod) && !ownedBy(pod, "DaemonSet")
+	return waits(pod) && !toleratesBoth(pod)
+}
+
+// toldOrFreed tells whether there may be something to do or to say for a pod that waits.
+func toldOrFreed(pod *corev1.Pod) bool {
+	return stuckAtHome(pod) || waits(pod) && boundHome(pod)
 }
 
 // boundHome says what boundToHome does.

@@ -88,8 +88,8 @@ func stuckOrLeft() predicate.Funcs {
 		return ok && what(pod)
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return is(stuckAtHome, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return is(stuckAtHome, e.ObjectNew) },
+		CreateFunc: func(e event.CreateEvent) bool { return is(toldOrFreed, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return is(toldOrFreed, e.ObjectNew) },
 		DeleteFunc: func(e event.DeleteEvent) bool { return is(onVirtualNode, e.Object) },
 	}
 }
@@ -228,12 +228,15 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	var all error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !stuckAtHome(pod) {
+		if !waits(pod) {
 			continue
 		}
-		add := missing(pod, nso.Spec)
+		var add []corev1.Toleration
+		if stuckAtHome(pod) {
+			add = missing(pod, nso.Spec)
+		}
 		if len(add) == 0 {
-			all = errors.Join(all, r.tellBound(ctx, pod))
+			all = errors.Join(all, r.tellBound(ctx, pod, nso.Spec.Strategy))
 			continue
 		}
 		before := pod.DeepCopy()
@@ -246,15 +249,20 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 // conditionBound is on a pod that wants a virtual node and may not go there for what it is bound to at home; so it is said once.
 const conditionBound = "kith.dev/BoundToHome"
 
-// tellBound has the events of a pod say why the scheduler finds no node for it: all that is said there is of taints.
-func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod) error {
+// tellBound has the events of a pod say why the scheduler finds no node for it: all that is said there is of taints. One that tolerates
+// them, as each in a namespace with the strategy Remote, may even have a node chosen, for which its claim then waits ten minutes without a word.
+func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1alpha1.PodStrategy) error {
 	wants := virtualNode(&pod.Spec)
 	told := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionBound })
-	if wants == "" || told || tolerates(pod) || !boundHome(pod) {
+	if wants == "" || told || !boundHome(pod) {
 		return nil
 	}
+	how := ""
+	if strategy == v1alpha1.StrategyRemote {
+		how = fmt.Sprintf(" (kith offload %s --strategy both)", pod.Namespace)
+	}
 	why := fmt.Sprintf("it asks for %s, but its claims (PersistentVolumeClaims, ephemeral volumes, devices) stand for what is at home, and claims do not go abroad: "+
-		"let it run at home, or use a volume without a claim (emptyDir, configMap, secret)", wants)
+		"let it run at home%s, or use a volume without a claim (emptyDir, configMap, secret)", wants, how)
 	before := pod.DeepCopy()
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: conditionBound, Status: corev1.ConditionTrue, Reason: "Claims", Message: why, LastTransitionTime: metav1.Now(),

@@ -399,10 +399,14 @@ func TestAPodWithAClaimThatAsksForAPeerSaysWhyItWaits(t *testing.T) {
 	selects := func(key, value string) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{key: value} }
 	}
-	says := map[string]string{"host": "kith-bob", "any": "a peer", "affinity": "kith-bob or kith-carol"}
+	says := map[string]string{"host": "kith-bob", "any": "a peer", "affinity": "kith-bob or kith-carol", "remote": "a peer"}
 	c := world(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}},
 		pod("host", selects(corev1.LabelHostname, "kith-bob")), pod("any", selects(LabelVirtual, "true")), pod("affinity", required(corev1.LabelHostname, "kith-bob", "kith-carol")),
-		pod("home", selects(corev1.LabelHostname, "alice")), pod("either", required(corev1.LabelHostname, "kith-bob", "alice")), pod("anywhere", func(*corev1.PodSpec) {}))
+		pod("home", selects(corev1.LabelHostname, "alice")), pod("either", required(corev1.LabelHostname, "kith-bob", "alice")), pod("anywhere", func(*corev1.PodSpec) {}),
+		pod("remote", func(s *corev1.PodSpec) { // as the admission policy leaves it with the strategy Remote
+			selects(LabelVirtual, "true")(s)
+			s.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}}
+		}))
 	r, recorder := New(c, c, &released{}, slog.New(slog.DiscardHandler)), events.NewFakeRecorder(10)
 	r.events = recorder
 	for range 4 { // makes the NamespaceOffloading first, and says it once
