@@ -186,7 +186,7 @@ func (c *Client) Link(ctx context.Context, ours Link) (Link, error) {
 	var theirs Link
 	err := c.Call(ctx, http.MethodPut, "/kith/v2/link", &ours, &theirs)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeBadRequest { // a link that is valid here: the peer looks for another
-		return Link{}, errOtherPlan
+		return Link{}, Refuse(CodeVersion, fmt.Sprintf("%s; it says: %s", errOtherPlan.Message, p.Message), errOtherPlan.Do)
 	}
 	return theirs, err
 }
