@@ -131,7 +131,14 @@ func (w *fenced) born(t *testing.T, desk, service string) {
 					t.Errorf("a pod at home met %s in its first moments: %d of %d tries", name, s.Answered, s.Tries)
 				}
 			}
-			to := readSweep(kubectl(t, w.bob, "-n", w.shop, "logs", name, "-c", "sweep"))
+			var to map[string]swept
+			eventually(t, 30*time.Second, name+" says what it met", func() string {
+				out := kubectl(t, w.bob, "-n", w.shop, "logs", name, "-c", "sweep")
+				if to = readSweep(out); len(to) != len(targets) {
+					return out
+				}
+				return ""
+			})
 			for _, target := range targets {
 				if s := to[target]; s.Tries == 0 || s.Answered > 0 {
 					t.Errorf("%s met %s in its first moments: %d of %d tries, the first after %.0f ms", name, target, s.Answered, s.Tries, s.First)
