@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # golangci-lint over the main module, whether the custom resources are in step with their Go types, whether the tests that the
-# docs name are there, whether the picture of the rooms is true, whether decisions read sentences, and whether the Go modules agree in what they share. The engine, where golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
+# docs name are there, whether the list and the picture of the rooms are true, whether decisions read sentences, and whether the Go modules agree in what they share. The engine, where golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

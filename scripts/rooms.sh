@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes into docs/architecture.md which room uses which, as `go list` tells it. An arrow that others stand for is left out: where
-# a uses b and b uses c, nothing is drawn from a to c. Fails when a room uses one above it. --check only says whether the page is up to date.
+# a uses b and b uses c, nothing is drawn from a to c. Fails when a room uses one above it. --check only says whether the page is up to date,
+# its lists of rooms too: each directory with Go code of core/, daemon/, cli/, tray/, cmd/ and engine/ begins one line there, and no other does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 page=docs/architecture.md
@@ -8,6 +9,14 @@ begin='<!-- rooms -->'
 end='<!-- end of rooms -->'
 fresh=$(mktemp)
 trap 'rm -f "$fresh" "$fresh.page"' EXIT
+
+if [ "${1:-}" = --check ]; then
+  named=$(awk '/^## /{on = /^## The rooms$/} /^<!-- rooms -->$/{exit} /^```/{code = !code; next}
+    on && code && $1 ~ /^(core|daemon|cli|tray|cmd|engine)(\/|$)/ && /^[a-z]/ {print $1}' "$page" | LC_ALL=C sort)
+  there=$(find core daemon cli tray cmd engine -name '*.go' ! -name '*_test.go' ! -path '*/testdata/*' -printf '%h\n' | LC_ALL=C sort -u)
+  wrong=$(LC_ALL=C comm -3 <(echo "$named") <(echo "$there") | sed -e $'s|^\t|not named: |' -e t -e 's|^|named twice, or gone: |')
+  [ -z "$wrong" ] || { printf '%s, the rooms:\n%s\n' "$page" "$wrong" >&2; exit 1; }
+fi
 
 CGO_ENABLED=0 go list -f '{{.ImportPath}} {{join .Imports " "}}' ./core/... ./daemon/... ./cli/... ./tray/... | awk -v module=kith.dev/ '
   # A room is a directory; what generates code and what tests share is none.
