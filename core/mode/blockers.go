@@ -207,10 +207,10 @@ func (f *facts) ofPeer() []api.Problem {
 	return nil
 }
 
-// loose are the owner's pods that nothing would make again.
+// loose names the owner's pods without a controller, which a drain would lose.
 func (f *facts) loose() (names []string) {
 	for i := range f.pods {
-		if kinOf(&f.pods[i]) == loose {
+		if drainClassOf(&f.pods[i]) == drainOrphan {
 			names = append(names, f.pods[i].Namespace+"/"+f.pods[i].Name)
 		}
 	}
@@ -233,7 +233,7 @@ func (f *facts) effects() []string {
 	}
 	own := 0
 	for i := range f.pods {
-		if k := kinOf(&f.pods[i]); k != stays {
+		if k := drainClassOf(&f.pods[i]); k != drainIgnore {
 			own++
 		}
 	}

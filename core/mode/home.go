@@ -13,7 +13,8 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// leave has the company give this laptop back, and waits until it did.
+// leave asks the company to end the tether, and waits until its contract and pods are gone here, or leavePatience (awayPatience
+// while it does not answer, the owner's timeout if set) is over.
 func (m *Machine) leave(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -23,12 +24,12 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	silent := "" // why the company does not answer
 	if !contact.Reachable {
 		silent = contact.Why
-	} else if !m.told {
+	} else if !m.delivered {
 		patience := oneCall // it may be slow; one that is gone is noticed meanwhile
 		if j.Force {
 			patience = goodbye
 		}
-		m.told = m.farewell(ctx, j, patience)
+		m.delivered = m.farewell(ctx, j, patience)
 		if contact = m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
 			silent = contact.Why
 		}
@@ -40,7 +41,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
-	if len(inForce)+guests == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
+	if len(inForce)+guests == 0 && (m.delivered || !contact.Reachable || time.Since(m.began) > awayPatience) {
 		return nil
 	}
 	limit := leavePatience
@@ -63,7 +64,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	return &waiting{why: why, after: min(rest, time.Second)}
 }
 
-// farewell reports whether the company heard that it is to give this laptop back.
+// farewell calls EndTether at the company. It is true when the company has ended the tether, or says that there is none.
 func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
 	to, err := m.reach(m.peer(ctx, j))
 	if err == nil {
@@ -78,7 +79,7 @@ func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Durati
 	return err == nil || is && final(no) // which has nothing to give back
 }
 
-// end ends what is left of the contract, and notes which guests that cuts.
+// end ends the contracts that are still in force. It first writes the names of the guests that this cuts off into the journal.
 func (m *Machine) end(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	settling = 5 * time.Second  // in which a kithd that has just started finds the company
-	blink    = 3 * time.Second  // a loss shorter than this is none: nobody is told
-	waking   = 20 * time.Second // in which a laptop finds its network
+	settling = 5 * time.Second  // what a kithd that has just started gets to find the company
+	blink    = 3 * time.Second  // a shorter loss of contact is not reported
+	waking   = 20 * time.Second // what a laptop that woke from sleep gets to find its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
 )
@@ -142,10 +142,10 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	return m.without(ctx, j)
 }
 
-// still has the engine told once in this process that it is not to decide. It is noted at once, and an engine that does not answer yet is
-// told by whoever runs it.
+// still turns the engine's scheduler and controllers off, once per process. Engine.Decide writes the wish to the disk at once; if the
+// engine does not answer yet, its supervisor repeats it later.
 func (m *Machine) still(ctx context.Context) {
-	if m.told {
+	if m.delivered {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, goodbye)
@@ -156,11 +156,11 @@ func (m *Machine) still(ctx context.Context) {
 	}
 	if c := m.cfg.Cluster(); c != nil {
 		c.SetBinding(true)
-		m.told = true
+		m.delivered = true
 	}
 }
 
-// again replaces the journal without another step.
+// again replaces the journal and stays at the same step.
 func (m *Machine) again(from, to *journal) error {
 	return orWait(m.put(from, to), &waiting{after: time.Nanosecond})
 }
@@ -172,7 +172,7 @@ func orWait(err error, wait *waiting) error {
 	return wait
 }
 
-// owned is the way back when the owner took the wish away from the Peer by other means than kith untether.
+// owned fails, which ends the tether, when the owner deleted the Peer or its spec.request by other means than kith untether.
 func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
 	peer, err := cached(ctx, c, j)
 	if err != nil || peer != nil && peer.Spec.Request != nil {
@@ -182,14 +182,15 @@ func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
 	case err != nil:
 		return err
 	case peer == nil:
-		return gone(j)
+		return peerDeleted(j)
 	case peer.Spec.Request == nil:
 		return &failed{code: api.CodeConflict, why: "the request to " + j.Peer + " was taken back here"}
 	}
 	return nil
 }
 
-// missed waits for a company that does not answer.
+// missed handles a company that does not answer: after blink the loss goes into the journal (Down), after Config.Patience it ends
+// the tether.
 func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.lost.IsZero() {
 		m.lost = now()

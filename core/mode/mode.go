@@ -81,13 +81,15 @@ type Machine struct {
 	begun  *journal  // the first one of the step
 	led    string    // where the front door leads, as far as this process led it
 	tidied bool
-	awake  time.Time // since when this laptop is
-	looked time.Time // when it was last seen to be
-	lost   time.Time // when this process first saw that it does not
-	told   bool      // the company that it is to give this laptop back, or that it has it
-	pause  time.Duration
-	asked  time.Time // when a company was asked last whether it still has this laptop
-	shown  string    // in the Peer
+	awake  time.Time // when this laptop last woke from sleep, or this process started
+	looked time.Time // when Run last compared the clocks, to notice a sleep
+	lost   time.Time // when this process first found the company unreachable; zero: it is reachable
+	// delivered: the one call that the current step makes has succeeded, so it is not repeated: in joining BeginTether, in leaving
+	// EndTether, in tethered Engine.Decide(false).
+	delivered bool
+	pause     time.Duration
+	asked     time.Time // when a company was asked last whether it still has this laptop
+	shown     string    // in the Peer
 }
 
 // saying is what there is to say of the step at this moment.
@@ -174,7 +176,7 @@ func (m *Machine) turn(ctx context.Context) error {
 	}
 	m.tidied = false
 	if m.begun == nil || m.begun.Step != j.Step || m.begun.Attempt != j.Attempt {
-		m.begun, m.began, m.told, m.pause = j, time.Now(), false, firstPause
+		m.begun, m.began, m.delivered, m.pause = j, time.Now(), false, firstPause
 		m.say(saying{})
 		m.cfg.Log.Info("the mode comes to a step", "step", j.Step, "peer", j.Peer, "goal", j.Goal)
 	}

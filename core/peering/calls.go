@@ -306,7 +306,7 @@ func older(err error) error {
 	return err
 }
 
-// BeginTether has the company run this laptop; see Handler.
+// BeginTether asks the peer to run this laptop as its node; see Handler.
 func (c *Client) BeginTether(ctx context.Context) (Tether, error) {
 	return c.tether(ctx, http.MethodPut)
 }
@@ -316,7 +316,7 @@ func (c *Client) tether(ctx context.Context, method string) (out Tether, err err
 	return out, err
 }
 
-// EndTether has the company give this laptop back; see Handler.
+// EndTether asks the peer, which runs this laptop, to drain it and end the tether; see Handler.
 func (c *Client) EndTether(ctx context.Context) error {
 	return c.Call(ctx, http.MethodDelete, tetherPath, nil, nil)
 }

@@ -385,13 +385,13 @@ type Handler interface {
 	End(ctx context.Context, caller Caller, contractID string) error
 	// Link takes the caller's side of the link and gives this one's. Only with a contract, else CodeNoContract.
 	Link(ctx context.Context, caller Caller, theirs Link) (Link, error)
-	// Tether tells a laptop how a tether with it stands, or would be taken; the caller may be a stranger.
+	// Tether says whether this cluster runs the calling laptop, or would accept to; the caller may be a stranger.
 	Tether(ctx context.Context, caller Caller) (Tether, error)
-	// BeginTether has this cluster run the laptop that calls, once its wish was accepted here; again, it says that it still does.
-	// CodeForbidden when nothing was accepted, CodeNotFound when this side ended it.
+	// BeginTether makes the calling laptop a node of this cluster, once its request was accepted here. It is idempotent. CodeForbidden
+	// when no request was accepted, CodeNotFound when this side ended the tether.
 	BeginTether(ctx context.Context, caller Caller) (Tether, error)
-	// EndTether gives the laptop that calls back to its owner: what runs there is brought away, and the contract ends. It returns at
-	// once and is idempotent.
+	// EndTether ends the tether with the calling laptop: this cluster's pods are evicted from it, and the contract ends. It does not
+	// wait for that, and is idempotent.
 	EndTether(ctx context.Context, caller Caller) error
 	// Notices gives what the caller should hear of at once, until ctx ends. The channel may be closed before.
 	Notices(ctx context.Context, caller Caller) <-chan Notice

@@ -115,7 +115,7 @@ func notItsOwn(namespace string, peer *v1alpha1.Peer) string {
 		namespace, peer.Name, v1alpha1.LabelLaptop, strings.TrimPrefix(user(peer.Spec.ID), UserPrefix))
 }
 
-// Tether answers as peering.Handler does. It never says that there is nothing: whoever asks may be told no.
+// Tether implements peering.Handler. It never answers CodeNotFound: a stranger gets TetherNo.
 func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
 	peer, err := record.PeerByID(ctx, c.cfg.Client, caller.ID)
 	if err != nil {
@@ -125,14 +125,14 @@ func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Te
 		peer = &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}
 	}
 	if runs(peer) {
-		return c.told(ctx, peer)
+		return c.runsAnswer(ctx, peer)
 	}
 	says, _, why, err := c.Weigh(ctx, peer)
 	if err != nil {
 		return peering.Tether{}, err
 	}
 	t := peering.Tether{Answer: says, Why: why}
-	// The names of the namespaces here are nothing for strangers; they are told with the yes.
+	// Strangers must not learn the names of namespaces here: they come with the yes.
 	if says == peering.TetherYes || says == peering.TetherAsks && sharing.Accepted(peer) {
 		grant, err := c.Grant(ctx, peer)
 		if err != nil {
@@ -143,7 +143,7 @@ func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Te
 	return t, nil
 }
 
-// runs reports whether this cluster runs the laptop: not one that says itself that it is over.
+// runs reports whether this cluster runs the laptop, and the laptop has not ended the tether itself.
 func runs(peer *v1alpha1.Peer) bool {
 	return peer.Spec.Tethered != nil && !refused(peer)
 }
@@ -153,17 +153,17 @@ func refused(peer *v1alpha1.Peer) bool {
 	return t != nil && t.Role == v1alpha1.TetherCompany && t.Step == v1alpha1.TetherStepRefused
 }
 
-// told is what a laptop hears that is run.
-func (c *Company) told(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
+// runsAnswer is the answer to a laptop that this cluster runs.
+func (c *Company) runsAnswer(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
 	grant, err := c.Grant(ctx, peer)
 	return peering.Tether{Answer: peering.TetherYes, Runs: true, Grant: &grant}, err
 }
 
-// BeginTether answers as peering.Handler does.
+// BeginTether implements peering.Handler.
 func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
 	c.beginning.Lock()
 	defer c.beginning.Unlock()
-	// Past the cache: what is decided here may be a moment old, and a laptop that is told that there is nothing gives up.
+	// Not from the cache: the owner may have accepted a moment ago, and a laptop that hears CodeNotFound gives up.
 	peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
 	if err != nil {
 		return peering.Tether{}, err
@@ -191,7 +191,7 @@ func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peeri
 	return c.begun(ctx, peer)
 }
 
-// begun answers when the laptop's users can do what they may: the next that they hear is not to be a no.
+// begun answers once the cache shows the tether and the laptop's users have their rights, so that their first request is not refused.
 func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
 	if _, err := c.provide(ctx, peer); err != nil { // the reconciler tries again
 		c.cfg.Log.Warn("the users of a tethered laptop have no rights yet", "peer", peer.Name, "err", err)
@@ -202,7 +202,7 @@ func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tethe
 	if err != nil {
 		return peering.Tether{}, fmt.Errorf("wait until the tether of %s is known here: %w", peer.Name, err)
 	}
-	return c.told(ctx, peer)
+	return c.runsAnswer(ctx, peer)
 }
 
 // cacheLag is how long the cache may take to show what was written.
