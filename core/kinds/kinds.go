@@ -64,20 +64,21 @@ type Kind struct {
 	// Informer watches the objects of home, of kinds that are held whole there. By name rather than by ForResource: that links the
 	// clients of all API groups, a tenth of kithd.
 	Informer func(informers.SharedInformerFactory) cache.SharedIndexInformer
-	// Stays reports whether an object means something in its own cluster only; nil: none does.
+	// Stays reports whether an object makes sense only in its own cluster and is not reflected; nil: all are.
 	Stays func(home metav1.Object) bool
-	// Map makes the object abroad, or says why there is none. It must not change home's.
+	// Map gives the object to write abroad, or the reason why there is none. It must not change home.
 	Map func(home Object, there *There) (abroad Object, why string)
-	// Depends gives in a few characters what the object abroad depends on besides home's; nil: on nothing.
+	// Depends gives a short key of everything that the object abroad depends on besides the one at home: Map runs again when the key
+	// changes. nil: it depends on nothing else.
 	Depends func(home Object, there *There) string
-	// OfPods: it depends on which pods are healthy, so it is looked at again when that changes.
+	// OfPods: it depends on which pods are healthy, so a change of that reconciles it.
 	OfPods bool
 	// TakeOut removes from got, which others may have changed, what a server-side apply of want leaves in it although want does
 	// not name it, and reports whether there was any; nil: there never is.
 	TakeOut func(got, want Object) (found bool)
 }
 
-// Quota is so many, and some more for each pod that was granted. Without a name they are not counted.
+// Quota is a limit of objects: Most, plus PerPod for each pod granted by the contract. Without a Name there is no limit.
 type Quota struct {
 	Name         corev1.ResourceName // in a ResourceQuota
 	Most, PerPod int64

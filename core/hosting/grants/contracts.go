@@ -199,9 +199,9 @@ func (c *Contracts) Of(contractID string) *Terms {
 	return c.terms[contractID]
 }
 
-// TermsOf gives the terms of the contract of that ID, if it is the caller's; to anybody else's the answer is the same as to none. One
-// that was signed a moment ago may not be in this view yet; then the cache knows that it is there, and everything is read again. What
-// the cache does not know of, or has for another, costs no read: IDs are free for the making.
+// TermsOf gives the terms of the contract with that ID. It is CodeForbidden both when there is none and when it is another consumer's. A
+// contract signed a moment ago may not be in this view yet: if the cache has it, the view is read again. An ID that the cache does not
+// have for this consumer costs no read, since a caller can invent as many as it likes.
 func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t := c.Of(id)
 	if t == nil {
@@ -210,7 +210,7 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 			return nil, err
 		}
 		if there {
-			c.refreshing.Lock() // one look serves all who wait for it
+			c.refreshing.Lock() // one refresh serves all callers that wait for it
 			defer c.refreshing.Unlock()
 			if t = c.Of(id); t == nil && c.refreshes.Allow() {
 				if _, err := c.Refresh(ctx); err != nil {
@@ -226,7 +226,7 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 	return t, nil
 }
 
-// signed reports whether the cache has a contract of that ID in which this cluster provides to the consumer.
+// signed reports whether the cache has a contract with that ID in which this cluster is the provider of the consumer.
 func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (bool, error) {
 	var list v1alpha1.ContractList
 	if err := c.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
