@@ -30,7 +30,7 @@ type Fence struct {
 	astray astray
 
 	mu            sync.Mutex
-	told          bool // Set was called: without, the tables of the process before are better than ours
+	told          bool // Set was called; until then the tables of the process before are kept
 	rel           Relations
 	fence, limits nft.Keeper
 	links         nft.Keeper
@@ -39,7 +39,7 @@ type Fence struct {
 	narrowed      map[int]bool
 	seen          sight
 	is            plan // that was written last
-	before        bool // guests were here when the process before ended; see Config.Mark
+	before        bool // Config.Mark existed at the start: guests ran here when the process before ended
 	kept          kept
 }
 
@@ -80,11 +80,11 @@ func (f *Fence) mark(here bool) error {
 	return nil
 }
 
-// Raise makes the table if there is none, closed for all. Call it before any guest can start; a table that an
-// earlier process left, and that knows its guests, stays.
+// Raise makes the table, closed for all guests, unless an earlier process left one, which knows its guests and stays. Call it before any
+// guest can start.
 func (f *Fence) Raise() error { return f.keep() }
 
-// Set makes the table that of these relations. Nothing is touched when nothing changed.
+// Set writes the tables for these relations, as far as they differ.
 func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
 	f.rel, f.told = rel, true
@@ -111,7 +111,7 @@ func (f *Fence) Run(ctx context.Context) error {
 	return nil
 }
 
-// Kept says why the kernel does not hold the fence as it follows from the cluster; nil when it does.
+// Kept is nil when the kernel holds the fence that follows from the cluster's state; else the error says why not.
 func (f *Fence) Kept() error { return f.kept.why() }
 
 // refresh compares the host with what is written.

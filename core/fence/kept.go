@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// ErrUntold says that the fence was told of no guests yet: what is in the kernel is closed for all, or of the process before.
+// ErrUntold says that Set was not called yet: the fence in the kernel is closed for all guests, or is that of the process before.
 var ErrUntold = errors.New("the fence was not told of the guests here yet")
 
 // kept is how the last try to have the kernel hold the tables ended.
