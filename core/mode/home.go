@@ -106,8 +106,8 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: endLook}
 }
 
-// left is what the company has here: contracts that nobody ended, and how many pods. The namespaces that these leave are cleared away later, by
-// the contract's own reconciler: nobody waits for them.
+// left gives what the company still has here: contracts in force, and how many pods. Their namespaces are not waited for: the contract's
+// own reconciler deletes them.
 func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v1alpha1.Contract, guests int, err error) {
 	all, err := contracts(ctx, c.Fresh, j)
 	if err != nil {
@@ -122,7 +122,7 @@ func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v
 	return inForce, len(names), err
 }
 
-// start has this laptop decide again. No guest is bound here any more by then.
+// start turns the local scheduler and controllers on again, after hosting has stopped binding guests.
 func (m *Machine) start(ctx context.Context, j *journal) error {
 	if c := m.cfg.Cluster(); c != nil {
 		c.SetBinding(false)
@@ -136,7 +136,7 @@ func (m *Machine) start(ctx context.Context, j *journal) error {
 	return nil
 }
 
-// comeHome takes the traces of the tether off the Peer. The front door was led home before.
+// comeHome removes the tether from the Peer's spec and status. The front door leads home already.
 func (m *Machine) comeHome(ctx context.Context, j *journal) error {
 	if m.cfg.Door != nil && m.led != home {
 		return errNoCluster
@@ -152,7 +152,7 @@ func (m *Machine) comeHome(ctx context.Context, j *journal) error {
 	return clear(ctx, c, peer)
 }
 
-// clear takes the traces of a tether of this laptop off a Peer.
+// clear removes a tether of this laptop from a Peer's spec and status.
 func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
 	if peer.Spec.Request != nil && peer.Spec.Request.Tether {
 		before := peer.DeepCopy()
@@ -167,7 +167,7 @@ func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
 	return client.IgnoreNotFound(record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }))
 }
 
-// tidy takes away the traces of a tether whose journal is not there any more.
+// tidy does so for a tether that has no journal any more.
 func (m *Machine) tidy(ctx context.Context, c *Cluster) error {
 	var peers v1alpha1.PeerList
 	if err := c.Fresh.List(ctx, &peers); err != nil {
