@@ -47,8 +47,8 @@ func stuckAtHome(pod *corev1.Pod) bool {
 	return waits(pod) && !toleratesBoth(pod)
 }
 
-// toldOrFreed tells whether there may be something to do or to say for a pod that waits.
-func toldOrFreed(pod *corev1.Pod) bool {
+// needsWork reports whether a pending pod may lack tolerations, or an event that says why it stays at home.
+func needsWork(pod *corev1.Pod) bool {
 	return stuckAtHome(pod) || waits(pod) && boundHome(pod)
 }
 

@@ -88,8 +88,8 @@ func stuckOrLeft() predicate.Funcs {
 		return ok && what(pod)
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return is(toldOrFreed, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return is(toldOrFreed, e.ObjectNew) },
+		CreateFunc: func(e event.CreateEvent) bool { return is(needsWork, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return is(needsWork, e.ObjectNew) },
 		DeleteFunc: func(e event.DeleteEvent) bool { return is(onVirtualNode, e.Object) },
 	}
 }
