@@ -49,11 +49,11 @@ type Kind struct {
 	MetadataPolicy string
 	// Bounds are more admission policies, for this kind alone.
 	Bounds []Bound
-	// Check looks at a body that a consumer sends, whose cost to be decoded was looked at before; nil: nothing else matters.
-	// media is its content type. weight is what it costs the provider besides its bytes, in bytes, also when it is refused.
+	// Check validates a request body of a consumer, whose decoding cost was checked before; nil: no more checks. media is its content type.
+	// weight is what it costs the provider besides its length, in bytes, also when it is refused.
 	Check func(media string, body []byte) (weight int64, err error)
 
-	// Here gives a body, which Check let pass, the addresses by which the provider knows the consumer's; nil: there are none in it.
+	// Here translates the consumer's addresses in a body that passed Check to those used at the provider; nil: the kind has none.
 	Here func(body []byte, t netplan.Translation) ([]byte, error)
 
 	// The consumer's side, of kinds that are reflected: those with Map.
