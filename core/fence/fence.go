@@ -30,7 +30,7 @@ type Fence struct {
 	astray astray
 
 	mu            sync.Mutex
-	told          bool // Set was called; until then the tables of the process before are kept
+	wasSet        bool // Set was called; until then the tables of the process before are kept
 	rel           Relations
 	fence, limits nft.Keeper
 	links         nft.Keeper
@@ -87,7 +87,7 @@ func (f *Fence) Raise() error { return f.keep() }
 // Set writes the tables for these relations, as far as they differ.
 func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
-	f.rel, f.told = rel, true
+	f.rel, f.wasSet = rel, true
 	f.mu.Unlock()
 	return errors.Join(f.keep(), f.mark(rel.Plugin.guestsHere()))
 }
@@ -128,7 +128,7 @@ func (f *Fence) refresh() error {
 func (f *Fence) keep() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() { f.kept.note(f.told, err, f.cfg.Changed) }()
+	defer func() { f.kept.note(f.wasSet, err, f.cfg.Changed) }()
 	host, err := f.readHost(f.cfg.Group == 0)
 	if err != nil {
 		return err
@@ -145,15 +145,15 @@ func (f *Fence) keep() (err error) {
 		f.look(&host)
 	}
 	is := planOf(f.cfg, f.allowed, f.rel, host)
-	if err := f.fence.Keep(is.fence, f.told); err != nil {
+	if err := f.fence.Keep(is.fence, f.wasSet); err != nil {
 		return err
 	}
 	before := f.limited
-	if f.limited = f.limits.Keep(is.limits, f.told); f.limited != nil && before == nil {
+	if f.limited = f.limits.Keep(is.limits, f.wasSet); f.limited != nil && before == nil {
 		f.cfg.Log.Warn("connections of guests are not limited", "err", f.limited)
 	}
 	before = f.bound
-	if f.bound = f.links.Keep(is.links, f.told); f.bound != nil && before == nil {
+	if f.bound = f.links.Keep(is.links, f.wasSet); f.bound != nil && before == nil {
 		f.cfg.Log.Warn("guests are not bound to their links: they may use IPv6 on them, and deceive neighbours", "err", f.bound)
 	}
 	f.is = is

@@ -18,10 +18,10 @@ type Kernel struct {
 	network netplan.Cluster
 	log     *slog.Logger
 
-	mu   sync.Mutex
-	told bool        // Set was called; until then the table of the process before is kept
-	want []nft.Table // of IPv4, and of IPv6 where the cluster has it
-	kept nft.Keeper
+	mu     sync.Mutex
+	wasSet bool        // Set was called; until then the table of the process before is kept
+	want   []nft.Table // of IPv4, and of IPv6 where the cluster has it
+	kept   nft.Keeper
 }
 
 // New makes a Kernel for guests in the cluster of these ranges; nothing is touched.
@@ -33,7 +33,7 @@ func New(network netplan.Cluster, log *slog.Logger) *Kernel {
 func (k *Kernel) Raise() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.kept.Keep(k.want, k.told)
+	return k.kept.Keep(k.want, k.wasSet)
 }
 
 // Set replaces the services of all tenants. Only what differs is changed, so connections go on.
@@ -42,7 +42,7 @@ func (k *Kernel) Set(tenants []Tenant) error {
 		return fmt.Errorf("services of guests: %w", err)
 	}
 	k.mu.Lock()
-	k.want, k.told = tables(k.network, tenants), true
+	k.want, k.wasSet = tables(k.network, tenants), true
 	k.mu.Unlock()
 	return k.Raise()
 }

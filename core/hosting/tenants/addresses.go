@@ -99,7 +99,7 @@ type services struct {
 	inbox   queues.Inbox
 
 	// Of the one worker.
-	told  []guestnet.Tenant
+	last  []guestnet.Tenant               // what the kernel was given last; nil: nothing yet
 	links map[types.UID][sha256.Size]byte // the variables that were told of each namespace
 	next  time.Time                       // not before that
 }
@@ -145,17 +145,17 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		return n
 	}
 	now, believed, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
-	if s.told == nil {
+	if s.last == nil {
 		s.tenants.sweep()
 	}
-	if !reflect.DeepEqual(s.told, now) { // which is never nil
+	if !reflect.DeepEqual(s.last, now) { // which is never nil
 		for guests, n := range left {
 			s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
 		}
 		if err := s.kernel.Set(now); err != nil {
 			return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
 		}
-		s.told = now
+		s.last = now
 	}
 	return result, s.tellLinks(ctx, believed)
 }
