@@ -237,8 +237,8 @@ func (b *Allocations) OnRefused(f func()) {
 	b.onRefused = f
 }
 
-// publishEvery is how often a contract's use is written at most, however fast pods come and go; with many namespaces, each of
-// which is named in what is written, more seldom: as often as it takes for this many.
+// publishEvery is the least time between two writes of a contract's use into its status. Since that names each namespace, a contract with more
+// than publishAtOne of them is written more seldom: publishEvery for every publishAtOne namespaces.
 const (
 	publishEvery = time.Second
 	publishAtOne = 50
