@@ -27,7 +27,7 @@ const settled = 10 * time.Second
 // parts remembers which parts of the daemon fail, for those who ask why something does not work.
 type parts struct {
 	metrics *metrics.Metrics
-	changed func() // what problems gives
+	changed func() // called when the result of problems has changed
 
 	mu     sync.Mutex
 	failed map[string]error
@@ -65,7 +65,7 @@ func (p *parts) set(name string, err error) {
 	}
 }
 
-// problems tells of those that failed just now.
+// problems lists the parts that fail now.
 func (p *parts) problems() []api.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

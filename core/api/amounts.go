@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// units are the suffixes of quantities, as powers.
+// units are the factors of the suffixes of Kubernetes quantities.
 var units = map[string]*big.Rat{
 	"": power(10, 0), "m": new(big.Rat).Inv(power(10, 3)), "k": power(10, 3), "M": power(10, 6), "G": power(10, 9), "T": power(10, 12), "P": power(10, 15),
 	"Ki": power(2, 10), "Mi": power(2, 20), "Gi": power(2, 30), "Ti": power(2, 40), "Pi": power(2, 50),
@@ -63,11 +63,13 @@ func CheckAsked(field string, r Resources) error {
 	return nil
 }
 
-// maxNone are named of what was asked for and is not granted: names that somebody else chose do not crowd out the rest.
+// maxNone is how many resources that were asked for and not granted are named: a peer chooses these names, and must not crowd out the
+// rest.
 const maxNone = 3
 
-// Change says in words what somebody has who had was, has is, and asked for asked: "cpu 1 → 2, memory 2Gi, pods 55 (asked 500)".
-// Equal amounts must be the same text. Nobody had anything when was is empty; what asked does not name was left open.
+// Change describes a grant in words, given what was granted before (was, empty: nothing), what is granted now (is) and what was asked
+// for (asked, where a resource that is missing was left open): "cpu 1 → 2, memory 2Gi, pods 55 (asked 500)". Equal amounts must be
+// the same text.
 func Change(was, is, asked Resources) string {
 	all := maps.Clone(is)
 	if all == nil {

@@ -13,14 +13,14 @@ import (
 // ErrBody is why a request was not let in whose body is larger than the limit, or did not come whole and in time.
 var ErrBody = errors.New("request body")
 
-// Gate lets a request of another cluster in, whole: it waits for its turn, and its body is here before the API server hears of it. Else a
-// body that comes slowly would hold the API server up; and one that the API server refuses before it came would hold up everybody for the
-// whole timeout: the caller's client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
-// Only what has no natural end (Info.Stream) goes on without deadlines, once its body is here.
+// Gate admits a request of another cluster: it waits until the limits allow it, and reads the whole body before the API server sees the
+// request. Otherwise a slow body would occupy the API server; and a body that the API server refuses early would block until the timeout:
+// the client stops sending and waits for the end of the answer, while the proxy waits for the end of the body. Only requests without a
+// natural end (Info.Stream) go on without deadlines once their body is here.
 //
-// ctx ends when the caller is shut out, with the cause ErrShut, and for what is no stream at Limits.Timeout. Call leave when the request is
-// answered. Errors are ErrShut, ErrBody, the context's own when the caller went away, and else the limit that it is over. An upgrade has to
-// be checked before (CheckUpgrade): it has no body.
+// ctx ends when the caller is shut out, with the cause ErrShut, and, unless the request is a stream, after Limits.Timeout. Call leave when
+// the request is answered. The error is ErrShut, ErrBody, the context's own when the caller went away, or names the limit exceeded. Check
+// an upgrade, which has no body, with CheckUpgrade before.
 func (l *Limiter) Gate(w http.ResponseWriter, r *http.Request, info Info) (ctx context.Context, body []byte, leave func(), err error) {
 	if r.ContentLength > l.limits.Body {
 		return nil, nil, nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrBody, r.ContentLength, l.limits.Body)
@@ -54,7 +54,7 @@ func (l *Limiter) Gate(w http.ResponseWriter, r *http.Request, info Info) (ctx c
 	return bounded, body, func() { stop(); end() }, nil
 }
 
-// Bring gives a request the body that the Gate let in.
+// Bring sets the body that Gate has read on a request.
 func Bring(r *http.Request, body []byte) {
 	r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, int64(len(body)), nil
 	if len(body) > 0 {

@@ -17,15 +17,15 @@ import (
 // Limits bound what one caller may do.
 type Limits struct {
 	Requests int           // at the same time, streams aside
-	Lists    int           // of these, lists of objects, and deletions of them by list; others wait for their turn
-	Turn     time.Duration // as long as this, then they are refused
+	Lists    int           // of these, lists and deletecollections; more wait
+	Turn     time.Duration // how long they wait at most; then they are refused
 	Streams  int           // followed logs, upgraded connections, and watches at the same time
 	Rate     float64       // requests per second on average
 	Burst    int           // and at once
-	Patience time.Duration // a request over the rate waits as long, then it is refused
+	Patience time.Duration // how long a request over the rate waits at most; then it is refused
 	Timeout  time.Duration // for everything that is not a stream
 	Body     int64         // bytes of a request
-	Bodies   int64         // bytes of all requests under way; one that does not say how long it is counts as Body
+	Bodies   int64         // bytes of all bodies under way; one without a Content-Length counts as Body
 }
 
 // DefaultLimits let a caller start and watch a thousand pods without noticing, and keep one that
@@ -40,15 +40,15 @@ func DefaultLimits() Limits {
 	}
 }
 
-// applied is how often the body of an apply counts among those under way: the API server reads it as YAML, also when it is
-// JSON, which takes four times as much as other JSON.
+// applied is the factor by which the body of a server-side apply counts against Limits.Bodies: the API server parses it as YAML, even if
+// it is JSON, which takes four times the memory.
 const applied = 4
 
 // Weight is how many bytes of Bodies a request takes up.
 func (l Limits) Weight(r *http.Request) int64 {
 	body := r.ContentLength
 	if body < 0 {
-		body = l.Body // it does not say; so much it may be
+		body = l.Body // no Content-Length: assume the most it may be
 	}
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == string(types.ApplyYAMLPatchType) {
 		body *= applied
@@ -79,7 +79,7 @@ func NewLimiter(limits Limits) *Limiter {
 	return l
 }
 
-// ErrShut is why a request of a caller ended that was shut out.
+// ErrShut is the cause when a request ended because its caller was shut out (Limiter.Shut).
 var ErrShut = errors.New("the caller was shut out")
 
 // Enter lets one request in whose body has this Weight, or says which limit it is over. Call leave when it is done.
@@ -127,7 +127,7 @@ func (l *Limiter) turn(ctx context.Context) error {
 	return l.within(ctx, l.limits.Turn, one, "lists: %d are under way, and none ended within %s", l.limits.Lists, l.limits.Turn)
 }
 
-// wait smooths a burst over the rate, as long as that takes less than the patience.
+// wait delays a request that is over the rate; if that would take longer than Limits.Patience it is an error.
 func (l *Limiter) wait(ctx context.Context) error {
 	if l.bucket.Allow() {
 		return nil
@@ -135,7 +135,7 @@ func (l *Limiter) wait(ctx context.Context) error {
 	return l.within(ctx, l.limits.Patience, l.bucket.Wait, "requests: more than %g per second", l.limits.Rate)
 }
 
-// within waits as long for something, or says what there is too much of.
+// within runs a wait for so long at most; the error then says what there is too much of.
 func (l *Limiter) within(ctx context.Context, patience time.Duration, wait func(context.Context) error, tooMuch string, args ...any) error {
 	bounded, stop := context.WithTimeout(ctx, patience)
 	defer stop()

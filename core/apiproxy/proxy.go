@@ -21,18 +21,18 @@ import (
 type Proxy struct {
 	// Transport carries requests; Upgrades those that change the protocol, which HTTP/1.1 alone knows. Nil: Transport does.
 	Transport, Upgrades http.RoundTripper
-	// Headers travel besides those of streams.
+	// Headers are passed on besides those of streams.
 	Headers []string
-	// All has every header travel but those that say who asks: for callers whose requests the API is to see as they are.
+	// All passes on every header except those that say who asks, for callers whose requests must reach the API unchanged.
 	All bool
-	// Log takes what is said of copies that broke off: each cut watch is one.
+	// Log gets a line for each copy that broke off; every watch that is cut is one.
 	Log *log.Logger
 }
 
 // Hop is where one request goes, and what becomes of the answer.
 type Hop struct {
-	Aim      func(to *url.URL)          // changes the URL that was asked for into that at the API
-	As       http.Header                // who asks, if the API is told by headers
+	Aim      func(to *url.URL)          // rewrites the request's URL to the one at the API
+	As       http.Header                // who asks, if the API takes that from headers (impersonation)
 	Answered func(*http.Response) error // may read and change the answer
 	Failed   func(err error)            // writes the answer when none came
 }
@@ -74,7 +74,7 @@ var streamHeaders = []string{
 // Source: k8s.io/apiserver/pkg/authentication/request/websocket.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// safeHeaders are those that travel. Only named ones do: whatever would claim an identity stays out.
+// safeHeaders gives the headers to pass on. It is an allow list, so that no header that claims an identity gets through.
 func safeHeaders(in http.Header, besides []string) http.Header {
 	out := http.Header{}
 	for _, name := range slices.Concat(streamHeaders, besides) {
@@ -86,7 +86,7 @@ func safeHeaders(in http.Header, besides []string) http.Header {
 	return out
 }
 
-// anonymous are all headers but those that say who asks.
+// anonymous gives all headers except those that say who asks.
 func anonymous(in http.Header) http.Header {
 	out := http.Header{}
 	for name, values := range in {
@@ -114,7 +114,7 @@ func withoutToken(header http.Header) {
 	header.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
 }
 
-// buffers are those that answers are copied with: one for each request would be most of what a request costs.
+// buffers is the pool of buffers for copying answers: a new one for each request would be most of a request's cost.
 var buffers = bufferPool{&sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
 type bufferPool struct{ pool *sync.Pool }
@@ -122,8 +122,8 @@ type bufferPool struct{ pool *sync.Pool }
 func (b bufferPool) Get() []byte       { return b.pool.Get().(*[32 << 10]byte)[:] }
 func (b bufferPool) Put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
 
-// Transports are connections to the API server that config leads to, for nobody else's use: a daemon's own requests must not wait
-// behind others'. The second speaks HTTP/1.1 alone, for upgrades (SPDY, WebSocket).
+// Transports makes two transports to the API server of config, with connections of their own, so that the daemon's requests never wait
+// behind those of others. The second speaks only HTTP/1.1, for upgrades (SPDY, WebSocket).
 func Transports(config *rest.Config) (plain, upgrades http.RoundTripper, err error) {
 	if plain, err = transport(config, false); err == nil {
 		upgrades, err = transport(config, true)

@@ -136,8 +136,8 @@ func isSet(query url.Values, name string) bool {
 	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
-// CheckUpgrade says why a request may not change the protocol as it wants to: to another than API servers speak, where none of theirs does, or
-// with a body, of which nobody would see the end. One that does not want to passes. Info is what Describe, or Parse, said of it.
+// CheckUpgrade refuses an upgrade (Connection: Upgrade) to a protocol that API servers do not speak, on a subresource that has none, or
+// with a body, since nobody would see where it ends. A request without an upgrade passes. info is the result of Describe or Parse.
 //
 // Sources: RFC 6455, section 4.1, for the method of WebSocket; k8s.io/apiserver/pkg/endpoints/installer.go for those of connections.
 func CheckUpgrade(r *http.Request, info Info, watch bool) error {
@@ -157,8 +157,8 @@ func CheckUpgrade(r *http.Request, info Info, watch bool) error {
 	return nil
 }
 
-// Describe tells what any request asks, as an API server understands it; it refuses nothing. Unlike Parse it is not for deciding who
-// may pass: paths that mean nothing to it are described as such.
+// Describe says what a request asks, as an API server understands it. It refuses nothing, so unlike Parse it must not be used to decide
+// who may pass: for a path that it does not know all of Info but Stream is empty.
 // Source: RequestInfoFactory.NewRequestInfo in k8s.io/apiserver/pkg/endpoints/request.
 func Describe(r *http.Request) (info Info, watch bool) {
 	var rest []string

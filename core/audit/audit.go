@@ -1,8 +1,8 @@
 // Package audit is the record of refusals: who was refused what at which door, and why. Every door that peers, guests or
-// users of this machine knock at notes here what it did not let through. A refusal is always counted; it is logged as far as
-// whoever causes it cannot fill the disk, and the owner hears of one who does not learn.
+// users of this machine come to records here what it refused. A refusal is always counted. It is logged at a limited rate, so that
+// nobody can fill the disk, and the owner is notified of somebody who is refused again and again.
 //
-// It decides nothing, keeps nothing of a request but its line, and never waits.
+// It decides nothing, keeps nothing of a request but its log line, and never blocks.
 package audit
 
 import (
@@ -42,27 +42,27 @@ type Refusal struct {
 	User   string         // who, when it came from this machine
 	What   string         // method and path, or which pod
 	Why    string
-	Tell   bool // the owner hears of it at once; whoever sets it sees to it that this is seldom
-	Usual  bool // between honest parties it happens too: not told to the owner
+	Tell   bool // notify the owner at once; the caller must set it seldom
+	Usual  bool // honest parties meet it too: the owner is not notified
 }
 
 // Options are what a Log may be given; all may be nil.
 type Options struct {
 	Named func(id string) string         // the name of a Peer, "" for a stranger
 	Count func(door Door, reason string) // of every refusal
-	Tell  func(peer, id, message string) // the owner, of one who was refused often; peer is "" for a stranger
+	Tell  func(peer, id, message string) // notifies the owner of somebody who was refused often; peer is "" for a stranger
 }
 
 // What reaches the log, and the owner.
 const (
 	linesBurst    = 10               // lines about one subject at once
-	linesPer      = 6 * time.Second  // and then one in this time
+	linesPer      = 6 * time.Second  // then at most one in this time
 	strangerBurst = 20               // lines about all strangers together at once
-	strangersPer  = time.Second / 2  // and then one in this time
+	strangersPer  = time.Second / 2  // then at most one in this time
 	sameAgain     = time.Minute      // the same line about a subject is not written again before
-	often         = 10               // so many refusals within sameAgain are told to the owner
-	tellAgain     = 10 * time.Minute // once in this time about one subject
-	tellPer       = time.Minute      // and once in this time about anybody
+	often         = 10               // after so many refusals within sameAgain the owner is notified
+	tellAgain     = 10 * time.Minute // at most once in this time about one subject
+	tellPer       = time.Minute      // and at most once in this time in all
 	maxSubjects   = 1024
 	maxLines      = 64  // of one subject that are remembered
 	maxText       = 400 // bytes of what and why
@@ -127,7 +127,7 @@ func (l *Log) Note(r Refusal) {
 	}
 }
 
-// of finds the subject, or makes it; the one not heard of for longest gives way.
+// of finds or makes the subject. If there are too many, the one refused longest ago is dropped.
 func (l *Log) of(r Refusal, now time.Time) *subject {
 	key := r.ID
 	if key == "" {
@@ -170,7 +170,7 @@ func (l *Log) write(s *subject, r Refusal, stranger bool, now time.Time) (bool, 
 	return true, unlogged
 }
 
-// tell says whether this one makes it worth a word to the owner.
+// tell reports whether the owner is to be notified of the subject now.
 func (l *Log) tell(s *subject, now time.Time) bool {
 	if now.Sub(s.since) > sameAgain {
 		s.since, s.count = now, 0

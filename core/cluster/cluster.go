@@ -1,8 +1,8 @@
-// Package cluster is the local Kubernetes behind one small interface: the built-in engine, which it keeps running
-// as a child process, a K3s, which it runs likewise or finds as a service, or any cluster that a kubeconfig leads to. The daemon makes one and runs it; nothing above
-// this package knows which: what differs is in Facts.
+// Package cluster is the local Kubernetes behind one interface (Engine): the built-in engine, run as a child process; a K3s, run likewise
+// or found as a systemd service; or any cluster of a kubeconfig. The daemon makes one and runs it. Code above this package does not know
+// which it is: what differs is in Facts.
 //
-// It must never end a pod: engines outlive the daemon, and a daemon that comes back adopts what runs.
+// It must never end a pod: engines outlive the daemon, and a daemon that restarts adopts the engine that runs.
 package cluster
 
 import (
@@ -25,22 +25,22 @@ type Engine interface {
 	WaitReady(ctx context.Context) error
 	// State is how the cluster is right now.
 	State() State
-	// Changed gives a channel that is closed when State is another one than now. Take it before State.
+	// Changed gives a channel that is closed at the next change of State. Call it before State.
 	Changed() <-chan struct{}
-	// RESTConfig leads to the API server with every right there. Use it after WaitReady; it must not be changed, copy it.
+	// RESTConfig is for the API server, with cluster-admin rights. Use it after WaitReady. It must not be changed: copy it.
 	RESTConfig() *rest.Config
 	// Kubeconfig is the same as a file that can be carried to another program on this machine.
 	Kubeconfig() ([]byte, error)
 
-	// Facts are all there from the beginning for a cluster that Kith runs (Facts.Ours); for others what was not given is there
-	// after WaitReady.
+	// Facts are complete from the start for a cluster that Kith runs (Facts.Ours). For others, what the configuration does not give is
+	// known after WaitReady.
 	Facts() Facts
 
-	// Decide turns what decides in the cluster on or off, and returns when that is done: the scheduler, and the controllers of workloads,
-	// disruptions, evictions and volumes. Everything else goes on, and pods run on. What was said last holds until it is said otherwise,
-	// also for an engine that starts anew, and for the next process. It returns ErrNotOurs for a cluster that Kith does not run.
+	// Decide turns on or off, and returns when that is done, the scheduler and the controllers of workloads, disruptions, evictions and
+	// volumes. Everything else goes on, and pods keep running. The setting is kept on the disk, so it also holds after a restart of the
+	// engine or of this process. The error is ErrNotOurs for a cluster that Kith does not run.
 	Decide(ctx context.Context, on bool) error
-	// Decides reports what Decide was told last: true when it never was.
+	// Decides is the last argument of Decide; true if it was never called.
 	Decides() bool
 }
 
@@ -49,25 +49,25 @@ type Facts struct {
 	NodeName string // of the real node that this machine is
 	NodeIP   netip.Addr
 	Network  netplan.Cluster // its ranges
-	API      netip.AddrPort  // where pods reach the API server, on the node's address; the zero value where nodes do not run it
+	API      netip.AddrPort  // where pods reach the API server on a node's address; zero when the API server does not run on nodes
 
 	Kubeconfig string // the file of the administrator on this machine; "" when there is none of ours
 	Log        string // the file of the engine's log, as Kubeconfig
 
-	GuestNetworks string // the folder that says out of which range guests get their addresses (guestnet.WriteNetwork); "" where Kith does not give them
+	GuestNetworks string // directory of the files that say from which range guests get their addresses (guestnet.WriteNetwork); "" where another network plugin assigns them
 
 	Runtime string // the unix socket of the node's container runtime; "" where it is not known
 	Version string // of Kubernetes, where it can change while kithd runs; "" where it is not known, or the one that came with kithd
 
 	Ours       bool // Kith runs it, and may label its node
 	Switchable bool // what decides in it can be turned on and off (Engine.Decide)
-	NoTunnel   bool // its API server reaches an InternalIP of a node at the kubelet's port through a tunnel alone, which virtual nodes do not have (K3s)
-	GuestLinks bool // guests have links of their own, which are marked (guestnet), and its policies know pods at peers
-	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)
+	NoTunnel   bool // its API server reaches kubelets at an InternalIP only through a tunnel (K3s), which virtual nodes do not have
+	GuestLinks bool // guests have marked network links of their own (guestnet), and its NetworkPolicies cover pods at peers
+	TenantDNS  bool // its DNS server answers by which consumer's pod asks (guestnet.Resolver)
 	NodePorts  bool // it opens node ports by itself, and leaves LoadBalancer services to Kith
 }
 
-// ErrNotOurs says that a cluster belongs to somebody else, who alone starts and stops it.
+// ErrNotOurs is the error of Decide for a cluster that Kith does not run.
 var ErrNotOurs = errors.New("this cluster is not run by Kith: its owner starts and stops it")
 
 // Phase is a word for how a cluster is. They are the words of the local API.

@@ -20,7 +20,7 @@ import (
 // tellPatience is how long the engine may take: its controllers have ten seconds to end, after which it starts anew.
 const tellPatience = 20 * time.Second
 
-// deciding is whether the engine is to decide, and whether it does as far as is known.
+// deciding holds whether the engine's scheduler and controllers are to run, and whether they do as far as is known.
 type deciding struct {
 	mu    sync.Mutex
 	want  bool
@@ -28,14 +28,14 @@ type deciding struct {
 	known bool
 }
 
-// set is what is wanted from now on.
+// set changes what is wanted.
 func (d *deciding) set(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.want = on
 }
 
-// next gives what the engine must be told. Until told says that it was, it may do either.
+// next gives what is wanted, and in news whether the engine has yet to be told so.
 func (d *deciding) next() (want, news bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,14 +56,14 @@ func (d *deciding) unknown() {
 	d.known = false
 }
 
-// look reports whether the engine is as on says, and whether that is still wanted.
+// look reports whether the engine is known to be as on says (done), and whether that is still wanted.
 func (d *deciding) look(on bool) (done, wanted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.known && d.is == on, d.want == on
 }
 
-// Decide notes what is wanted, so that no later start forgets it, and has the engine told. Run must be at work.
+// Decide writes what is wanted to the disk, so that it survives a restart, and waits until the engine has been told. Run must be running.
 func (c *child) Decide(ctx context.Context, on bool) error {
 	if err := c.note(on); err != nil {
 		return fmt.Errorf("note whether %s decides: %w", c.what, err)
@@ -105,7 +105,7 @@ func (b *Builtin) tellNews(ctx context.Context) error {
 	return nil
 }
 
-// undecidedFile is there while what decides is off: a laptop that boots must not decide before anybody could say so.
+// undecidedFile exists while the scheduler and controllers are off: a laptop that boots must not start them before kithd can say so.
 func (c *child) undecidedFile() string { return filepath.Join(c.dataDir, "deciding-off") }
 
 // note writes what is wanted to the disk.
@@ -119,7 +119,7 @@ func (c *child) note(on bool) error {
 	return durable.WriteFile(c.undecidedFile(), nil, 0o600)
 }
 
-// recall has what was noted last hold from the first start on.
+// recall reads what an earlier process noted, so that the first start of the engine obeys it.
 func (c *child) recall() {
 	_, err := os.Stat(c.undecidedFile())
 	c.deciding.set(errors.Is(err, fs.ErrNotExist))

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silent is how long an API server may not acknowledge what it was sent. The kernel's own patience is 15 minutes, and client-go asks a connection
-// that is silent after 30 seconds; meanwhile all requests of an HTTP/2 connection wait for packets that are sent again later and later, also when the
-// API server is long back.
+// silent is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged before the connection is closed. The kernel's default is 15
+// minutes, and client-go's health check takes 30 seconds to notice; meanwhile all requests of an HTTP/2 connection wait for
+// retransmissions that come ever later, even when the API server is long back.
 const silent = 10 * time.Second
 
 // dial makes connections to API servers that may be away and come back, for rest.Config.Dial.

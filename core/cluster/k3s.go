@@ -55,7 +55,7 @@ type K3s struct {
 // K3sRuntime is the socket of the container runtime that K3s runs.
 const K3sRuntime = "/run/k3s/containerd/containerd.sock"
 
-// k3sOwn are flags that kithd sets and must know: K3s would do otherwise than kithd believes.
+// k3sOwn are the flags that the owner must not give, since kithd sets them and relies on them.
 var k3sOwn = []string{"config", "c", "data-dir", "d", "write-kubeconfig", "o", "disable-scheduler", "disable-controller-manager"}
 
 // NewK3s checks the configuration, and reads what the owner has put beside ours. Nothing runs before Run.
@@ -88,7 +88,7 @@ func NewK3s(cfg K3sConfig) (*K3s, error) {
 	return k, nil
 }
 
-// ready has all that K3s finds when it starts: its configuration, the node's address, the images.
+// ready prepares what K3s needs at its start: its configuration, the node's address, the images.
 func (k *K3s) ready() error {
 	if err := k.write(); err != nil {
 		return fmt.Errorf("configuration of K3s: %w", err)
@@ -116,16 +116,16 @@ func (k *K3s) ready() error {
 	return nil
 }
 
-// whole is how long ago a program must have been written to be taken for whole.
+// whole is how long a program file must have been unchanged until an upgrade counts as completely written.
 const whole = 5 * time.Second
 
-// compare has K3s started anew when it is not what is wanted: it was upgraded, its configuration was changed, or it is to decide or not to.
-// A program that is just being written over is let be until it is whole.
+// compare restarts K3s (errAnew) when its program or configuration has changed, or when Decide was called. While the program file is being
+// replaced it waits.
 func (k *K3s) compare(context.Context) error {
 	want, news := k.deciding.next()
 	now, err := k.fingerprint()
 	if err != nil {
-		return nil // the program is being replaced, or gone; what runs, runs
+		return nil // the program is being replaced, or was removed: K3s keeps running
 	}
 	if now != k.running {
 		if st, err := os.Stat(k.program); err != nil || time.Since(st.ModTime()) < whole {
@@ -164,7 +164,7 @@ func (k *K3s) learn() {
 	k.changed.Notify()
 }
 
-// load makes a client's configuration of the kubeconfig that K3s wrote, which it writes anew when it has renewed the certificate in it.
+// load reads the kubeconfig that K3s wrote, again each time K3s has written it, as it does when it renews the certificate in it.
 func (k *K3s) load() (*rest.Config, error) {
 	text, err := os.ReadFile(k.kubeconfig())
 	if errors.Is(err, fs.ErrNotExist) {

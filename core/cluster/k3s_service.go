@@ -36,14 +36,14 @@ type Unit interface {
 	Restart(ctx context.Context) error
 }
 
-// K3sService is a K3s that its owner runs as a service. It is watched by its kubeconfig. Kith restarts it for one thing alone, and through its
-// unit: to have it decide or not.
+// K3sService is a K3s that its owner runs as a systemd service. It is watched through its kubeconfig. Kith restarts its unit for one
+// reason only: Decide.
 type K3sService struct {
 	*attached
 	cfg K3sServiceConfig
 }
 
-// attached leaves its name to the method.
+// attached is an alias, because embedding Kubeconfig under its own name would collide with the method Kubeconfig.
 type attached = Kubeconfig
 
 // K3sKubeconfig is where the K3s of a configuration file writes the administrator's kubeconfig.
@@ -127,7 +127,8 @@ func (s *K3sService) Decides() bool {
 	return err != nil
 }
 
-// Decide writes or removes the drop-in and has K3s started anew by its unit; pods run on. What an earlier process began it ends.
+// Decide writes or removes the drop-in and restarts K3s through its unit; pods keep running. It completes a change that an earlier process
+// began.
 func (s *K3sService) Decide(ctx context.Context, on bool) error {
 	begun := s.dropin() + ".begun" // no name that K3s reads
 	if _, err := os.Stat(begun); s.Decides() == on && err != nil {

@@ -31,7 +31,7 @@ type KubeconfigConfig struct {
 	NodeName string     // the node that this machine is; empty: the host name, or the only node
 	NodeIP   netip.Addr // by which the cluster's API server reaches this machine; invalid: that node's InternalIP
 	Network  netplan.Cluster
-	Assumed  bool // Network.Pods is what is usual, and nobody said that it is so: the cluster may know better
+	Assumed  bool // Network.Pods is only the default, which what the cluster says overrides
 	Log      *slog.Logger
 }
 
@@ -196,8 +196,8 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	return nil
 }
 
-// FindPods asks the cluster for the range of its pods, where it was not given. Those who must know it from the beginning ask before Run; a cluster
-// that does not answer yet says it to Run.
+// FindPods asks the cluster for the range of its pods, unless it was given. It is for callers that need it before Run; if the cluster does
+// not answer yet, Run finds it out later.
 func (k *Kubeconfig) FindPods(ctx context.Context) (netip.Prefix, error) {
 	pods, err := k.findPods(ctx)
 	if err == nil && pods.IsValid() {
@@ -208,8 +208,8 @@ func (k *Kubeconfig) FindPods(ctx context.Context) (netip.Prefix, error) {
 	return pods, err
 }
 
-// findPods is the range that was given, or follows from those of the nodes. Each node has a part of the cluster's range, which nobody says: where
-// what is usual does not hold all the parts, it is the smallest that does, and has room for more (a /16 at the least, unless services begin there).
+// findPods is the range that was given, or a guess from the podCIDRs of the nodes, since no API gives the cluster's range: the usual
+// range if it contains all podCIDRs, else the smallest that does, but at least a /16 (unless that would overlap the services).
 func (k *Kubeconfig) findPods(ctx context.Context) (netip.Prefix, error) {
 	given := k.cfg.Network.Pods
 	if given.IsValid() && !k.cfg.Assumed {
@@ -228,7 +228,7 @@ func (k *Kubeconfig) findPods(ctx context.Context) (netip.Prefix, error) {
 	return around(given, k.cfg.Network.Services, parts)
 }
 
-// around is the range of pods of a cluster whose nodes have these parts of it.
+// around guesses the range of pods of a cluster whose nodes have these podCIDRs; see findPods.
 func around(usual, services netip.Prefix, parts []netip.Prefix) (netip.Prefix, error) {
 	const largest, least, smallest = 12, 16, 20 // as podRange may be, see daemon/config
 	holds := func(whole netip.Prefix) bool {

@@ -13,14 +13,13 @@ const (
 	endSeen       = 100 * time.Millisecond
 )
 
-// Patient makes requests to an engine that is being started wait until it is ready, for 20 seconds at most. Without it watches that
-// meet a closed port several times in a row come back later and later, up to minutes after the engine did.
-// For rest.Config.Wrap.
+// Patient, for rest.Config.Wrap, makes requests to an engine that is starting wait until it is ready, for 20 seconds at most. Without it
+// the backoff of watches that meet a closed port grows, and they reconnect up to minutes after the engine is ready.
 func Patient(e states) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return patient{e, next} }
 }
 
-// states is what of an Engine says how it is.
+// states is the part of Engine that Patient needs.
 type states interface {
 	State() State
 	Changed() <-chan struct{}
@@ -51,7 +50,7 @@ func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r)
 }
 
-// wait returns when the engine does not start any more, or has taken too long. Its error is that of the request's context.
+// wait returns when the engine is no longer starting, or after the longest wait. The error is that of the request's context.
 func (p patient) wait(r *http.Request) error {
 	var late <-chan time.Time
 	for {

@@ -8,7 +8,7 @@ import (
 	"kith.dev/core/notify"
 )
 
-// status is the State of a cluster, as both kinds of Engine tell of it.
+// status keeps the State of a cluster, for all kinds of Engine.
 type status struct {
 	changed notify.Broadcast
 
@@ -45,7 +45,7 @@ func (s *status) set(phase Phase, why string) bool {
 	return false
 }
 
-// wait returns when done says so of the state, which it is asked again after every change.
+// wait returns when done is true for the state; it calls done after every change.
 func (s *status) wait(ctx context.Context, done func(State) bool) error {
 	for {
 		changed := s.changed.Wait()

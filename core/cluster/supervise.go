@@ -27,7 +27,7 @@ import (
 type pace struct {
 	asking   time.Duration // between questions while it is not ready
 	watching time.Duration // between questions while it is
-	patience int           // unanswered questions until it is started anew
+	patience int           // unanswered questions in a row until it is restarted
 	pause    time.Duration // before it is started again, doubled with every failure
 	most     time.Duration // longest pause
 	settled  time.Duration // alive this long, earlier failures are forgotten
@@ -39,7 +39,7 @@ var usualPace = pace{
 	pause: time.Second, most: 30 * time.Second, settled: time.Minute, goodbye: 30 * time.Second,
 }
 
-// hopeless is how many failures in a row make it failed; it is tried again all the same.
+// hopeless is after how many failures in a row the phase is Failed; it is still tried again.
 const hopeless = 4
 
 // child is a Kubernetes that runs as a child of this process in a session of its own, so that it outlives this process; the next one
@@ -55,19 +55,19 @@ type child struct {
 	log             *slog.Logger
 	pace            pace
 
-	args     func() []string             // what it is started with. Others than those of the running one have it started anew
-	also     func() []string             // what it is started with besides
-	settings func() string               // what else, if it changes, has it started anew
+	args     func() []string             // arguments; the engine is restarted if they differ from those it was started with
+	also     func() []string             // further arguments, whose change does not restart it
+	settings func() string               // any text; the engine is restarted if it changes
 	prepare  func() error                // what must be done before it starts
 	probe    func(context.Context) error // nil when the API server is ready
-	converge func(context.Context) error // has it be as is wanted; it is called when it is ready. errAnew has it started anew
+	converge func(context.Context) error // called while it is ready, to make it as wanted; errAnew restarts it
 
 	running  string // fingerprint of the engine that runs; of Run's goroutine alone
 	deciding deciding
 	wake     chan struct{} // holds a token when what is wanted has changed
 }
 
-// errAnew says that a running engine is not the one that is wanted any more.
+// errAnew says that the running engine must be restarted, for another program, other arguments or other settings.
 var errAnew = errors.New("it is started anew")
 
 func newChild(log *slog.Logger) *child {
@@ -115,7 +115,7 @@ func (c *child) Run(ctx context.Context) error {
 	return nil
 }
 
-// once looks after one life of the engine: from adopting or starting it to its end, which the error explains.
+// once adopts or starts the engine and watches it until it ends; the error says why it ended.
 func (c *child) once(ctx context.Context) error {
 	fingerprint, err := c.fingerprint()
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *child) watch(ctx context.Context, p *process.Process) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	c.deciding.unknown() // one that is adopted may do either
+	c.deciding.unknown() // an adopted engine may have them on or off
 	for wasReady, unanswered := false, 0; ; {
 		select {
 		case <-ctx.Done():
@@ -235,7 +235,7 @@ func (c *child) start(fingerprint string) (*process.Process, error) {
 	return p, nil
 }
 
-// fingerprint changes when the running engine is not the one wanted: another program, other arguments.
+// fingerprint identifies the program, arguments and settings wanted: the engine is restarted when it changes.
 func (c *child) fingerprint() (string, error) {
 	st, err := os.Stat(c.program)
 	if err != nil {
@@ -261,8 +261,8 @@ func (c *child) sleep(ctx context.Context, d time.Duration) {
 // startMark is a line of the log before those of each start.
 func (c *child) startMark() string { return "--- " + c.name + " is started" }
 
-// lastWords is why the engine ended, from the end of its log: it says so itself in a line with its name, and the Go
-// runtime says of what it crashed. A log without either is of a process that was killed.
+// lastWords gives the reason why the engine ended, from the end of its log: its own fatal message, or that of the Go runtime. If there
+// is neither, the process was killed.
 func (c *child) lastWords() string {
 	f, err := os.Open(c.logFile())
 	if err != nil {

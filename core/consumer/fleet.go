@@ -47,7 +47,7 @@ type Config struct {
 	NoTunnel bool
 	// Pods are the ranges of the pods at home, one or one of each family.
 	Pods []netip.Prefix
-	// APIServer is the service address of the API server at home; the zero value when pods abroad cannot reach what is behind it.
+	// APIServer is the ClusterIP of the API server at home; the zero value when pods at peers cannot reach its endpoints.
 	APIServer netip.Addr
 
 	Kubelet   *kubelet.Kubelet
@@ -57,7 +57,7 @@ type Config struct {
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
-	// Older is called when a peer lacks what this Kith needs, over the connection that is there since then.
+	// Older is called when the peer's version of Kith lacks a call that this one needs; since is when the connection to it began.
 	Older func(peer *v1alpha1.Peer, since time.Time)
 	// Keep runs something for as long as ctx lasts, again when it fails.
 	Keep func(ctx context.Context, name string, run func(context.Context) error)
@@ -87,7 +87,7 @@ func New(ctx context.Context, cfg Config) *Fleet {
 	return &Fleet{Config: cfg, events: events, ctx: ctx, members: map[string]*member{}}
 }
 
-// Ensure has the member of the contract run.
+// Ensure starts the member of the contract, or updates it.
 func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	return nil
 }
 
-// respace has all members know where guests are. Callers hold mu.
+// respace gives all members the address ranges of this cluster's pods at all peers. Callers hold mu.
 func (f *Fleet) respace() {
 	var space []netip.Prefix
 	for _, m := range f.members {
@@ -167,8 +167,7 @@ func (f *Fleet) member(peer string) *member {
 	return f.members[peer]
 }
 
-// Retire brings the pods of a virtual node home and takes it away. The node runs until its pods left: it is what ends
-// them abroad.
+// Retire evicts the pods of a virtual node and deletes the node. The member runs until its pods have left: it is what ends them at the peer.
 func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-chan struct{}) error {
 	patience := retireForced
 	if reachable {
@@ -209,8 +208,8 @@ func (f *Fleet) drop(peer string) bool {
 	return true
 }
 
-// Open has the peers that answer, or those of them that are named, make the twins of a home namespace now. What a peer says
-// against it stands in the NamespaceOffloading.
+// Open asks the reachable peers, or those of them in peers, to create the twin of a home namespace now. A peer's refusal is shown in the
+// NamespaceOffloading.
 func (f *Fleet) Open(ctx context.Context, namespace string, peers []string) {
 	f.mu.Lock()
 	all := map[string]*member{}
@@ -233,7 +232,7 @@ func (f *Fleet) Open(ctx context.Context, namespace string, peers []string) {
 	asking.Wait()
 }
 
-// Review has all nodes look whether the twins of a home namespace are still wanted, and give them up if not.
+// Review makes all members check whether the twin of a home namespace is still needed, and release it if not.
 func (f *Fleet) Review(namespace string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

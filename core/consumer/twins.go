@@ -69,7 +69,7 @@ func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, a
 	}
 }
 
-// Found has what belongs into a twin that is there go there.
+// Found starts copying objects and policies into a twin that exists.
 func (t *twins) Found(home, abroad string, settled bool) {
 	t.policies.Open(home)
 	t.Reflector.Open(home, abroad, !settled)
@@ -87,7 +87,7 @@ func (t *twins) Release(ctx context.Context, home string) error {
 	return t.remote.ReleaseTwin(ctx, home)
 }
 
-// Prepare has all that a pod needs there before it: first of all the policies that hold it.
+// Prepare sends everything that a pod needs to the peer before the pod: the NetworkPolicies first.
 func (t *twins) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if err := t.policies.Prepare(ctx); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Known struct {
 	Clock     time.Duration  // how far its clock is ahead, when it is reachable
 	Mismatch  bool           // another key answers at its address
 	Version   bool           // it answers, and speaks another version of the protocol
-	Older     bool           // it answers, and does not know a question that this Kith cannot do without
+	Older     bool           // it answers, but its Kith lacks a call that this one needs
 	Peer      *v1alpha1.Peer // nil when it is only nearby
 
 	announced []string // host:port as discovery says, nil when it does not see it
@@ -49,18 +49,18 @@ type Directory struct {
 	changed  func(peer string) // the contact of a Peer changed
 	follow   func([]discovery.Followed)
 
-	mu    sync.Mutex
-	peers map[identity.ID]*v1alpha1.Peer
-	names map[identity.ID]string // of clusters that are no Peers; first come, first named
-	told  map[identity.ID]told   // what changed was called for last
+	mu       sync.Mutex
+	peers    map[identity.ID]*v1alpha1.Peer
+	names    map[identity.ID]string   // of clusters that are no Peers; first come, first named
+	reported map[identity.ID]reported // the state for which changed was called last
 	// announced are the addresses that aim saw last.
 	announced map[identity.ID][]string
 	called    map[identity.ID]netip.Addr // see Called
 	older     map[identity.ID]time.Time  // see FoundOlder: Contact.Since of the connection
 }
 
-// told is what of a contact others act upon.
-type told struct {
+// reported is the part of a contact whose changes call changed.
+type reported struct {
 	since  time.Time // of its state
 	ailing string
 }
@@ -69,7 +69,7 @@ type told struct {
 func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *Directory {
 	return &Directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]discovery.Followed) {},
-		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
+		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, reported: map[identity.ID]reported{},
 		announced: map[identity.ID][]string{}, called: map[identity.ID]netip.Addr{}, older: map[identity.ID]time.Time{},
 	}
 }
@@ -122,8 +122,8 @@ func (d *Directory) Remember(peer *v1alpha1.Peer) {
 	}
 }
 
-// Called notes from where somebody who is known here called. Who was added by an address may have moved since, or another node of its cluster
-// took over: it is looked for there as well, and its key is checked as anywhere. An address of one link alone is not noted: mDNS tells those.
+// Called records the address from which a known cluster called. A peer that was added by an address may have moved, or another node of its
+// cluster has taken over: it is dialled there as well, and its key is checked as always. Link-local addresses are not recorded: mDNS has them.
 func (d *Directory) Called(id identity.ID, from netip.Addr) {
 	from = from.Unmap()
 	d.mu.Lock()
@@ -164,7 +164,7 @@ func (d *Directory) OnChange(f func(peer string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = f
-	d.told = map[identity.ID]told{}
+	d.reported = map[identity.ID]reported{}
 }
 
 // Run keeps the contacts aimed at what is known, and tells who is interested when one changes.
@@ -185,7 +185,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
-// aim sets who is to be contacted, and where. Peers come first, should there be too many.
+// aim sets the targets of contacts, with their addresses. Peers come first if there are too many.
 func (d *Directory) aim() {
 	var peers, others []peering.Target
 	var moved []identity.ID
@@ -219,17 +219,17 @@ func (d *Directory) movedSince(k Known) bool {
 	return known && k.announced != nil && !slices.Equal(was, k.announced)
 }
 
-// tell calls changed for every Peer whose contact is in another state than it was told of.
+// tell calls changed for every Peer whose contact has changed since the last call.
 func (d *Directory) tell() {
 	var names []string
 	d.mu.Lock()
 	for _, c := range d.contacts.Snapshot() {
 		peer := d.peers[c.ID]
-		now := told{c.Since, c.Ailing}
-		if peer == nil || d.told[c.ID] == now {
+		now := reported{c.Since, c.Ailing}
+		if peer == nil || d.reported[c.ID] == now {
 			continue
 		}
-		d.told[c.ID] = now
+		d.reported[c.ID] = now
 		names = append(names, peer.Name)
 	}
 	d.mu.Unlock()
@@ -246,8 +246,8 @@ func (d *Directory) call(names ...string) {
 	}
 }
 
-// FoundOlder notes that a Peer does not know a question that this Kith cannot do without, over the connection that is there since
-// then. It is not asked again over that: whoever brings it up to date makes a new one.
+// FoundOlder records that the Kith of a Peer lacks a call that this one needs; since is when the connection to it began. The call is not
+// repeated on that connection: an upgraded peer has a new one.
 func (d *Directory) FoundOlder(peer *v1alpha1.Peer, since time.Time) {
 	id, err := identity.ParseID(peer.Spec.ID)
 	if err != nil {
@@ -417,8 +417,8 @@ func NamesOf(all []Known, refs []string) (names []string, err error) {
 	return names, nil
 }
 
-// pick finds one of all. A Peer has its name for good; of those that are only nearby somebody may call himself by the start
-// of another's ID, or have an ID that starts with another's name: then neither is meant.
+// pick finds one of all. Names of Peers are reliable. Clusters that are only nearby choose their own names, so one may be the start of another's
+// ID: such a reference is ambiguous, and matches neither.
 func pick(all []Known, ref string) (Known, error) {
 	var found []Known
 	compact := strings.ToLower(strings.ReplaceAll(ref, "-", ""))

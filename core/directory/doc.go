@@ -1,6 +1,6 @@
-// Package directory knows which clusters there are: what discovery sees, what this cluster's Peers remember and what contacts prove,
-// put together under one name each. The daemon keeps it; core/relations and core/consumer reach peers by it (relations.Directory), and
-// the local API shows it.
+// Package directory is the list of known clusters: it merges what discovery sees, this cluster's Peer objects and the state of contacts, and
+// gives each cluster one unique name. The daemon keeps it; core/relations and core/consumer get their clients of peers from it
+// (relations.Directory), and the local API shows it.
 //
-// Names are hints and keys are identities: it must never take what a cluster calls itself for who it is.
+// Names are hints, keys are identities: it must never identify a cluster by the name that it gives itself.
 package directory

@@ -107,7 +107,7 @@ func (d *DNS) Follow(names []Followed) {
 	}
 }
 
-// Again has everything asked anew, soon: this machine is on another network, has other name servers, or slept.
+// Again schedules all look-ups anew, soon: after a change of networks or name servers, or a sleep of this machine.
 func (d *DNS) Again() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ type lookup struct {
 	due     time.Time // zero: now
 	began   time.Time
 	busy    bool
-	outdone bool // what comes is of another network
+	outdone bool // the result under way is of a former network
 	failing error
 	found   []Sighting
 }
@@ -147,8 +147,8 @@ type lookedUp struct {
 	err   error
 }
 
-// Run looks names up, again whenever their records expire, and reports what they name until ctx ends. What cannot be looked up
-// keeps what it said last, for a day.
+// Run looks names up, again whenever their records expire, and reports the clusters that they name until ctx ends. If a look-up fails the last
+// result stays for a day.
 func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 	told := map[identity.ID]Sighting{}
 	names := map[Followed]*lookup{}

@@ -18,8 +18,7 @@ const (
 	maxKept     = 4096 // questions
 )
 
-// memory keeps what was answered as long as that holds, so that no question is asked more often than its answer allows, and what was
-// not answered for a while that grows. It is safe for concurrent use.
+// memory caches answers for their TTL, and failures with a growing delay, so that no query is repeated sooner. Safe for concurrent use.
 type memory struct {
 	mu      sync.Mutex
 	kept    map[question]*kept
@@ -99,7 +98,7 @@ func (m *memory) makeRoom(now time.Time) {
 	}
 }
 
-// expire has everything asked anew. What was answered stays better than nothing.
+// expire marks all entries as expired. Their answers are still used while new ones fail.
 func (m *memory) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

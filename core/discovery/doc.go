@@ -6,17 +6,17 @@
 //
 // Addresses that the user typed in are kept with the Peer itself, which is made once its key is known (core/relations/record).
 //
-// Called by the daemon, which runs the Table, and by peering, which watches it. A sighting is what
-// somebody said: nothing in it is proven, not even the ID. This room must never dial a peer, never decide
-// whom to trust, and never end a peering because a sighting is gone: who is alive is told by the peer
-// connection and the tunnel. All that comes from the network is bounded, in size, number and rate.
+// Called by the daemon, which runs the Table, and by peering, which watches it. A sighting is an unproven
+// claim, even its ID. This package must never dial a peer, never decide whom to trust, and never end a
+// peering because a sighting is gone: the peer connection and the tunnel show who is alive. All that comes
+// from the network is bounded, in size, number and rate.
 //
 // # In the DNS
 //
-// One goroutine knows what is to be looked up when (dns). A look-up asks its questions one by one (dns_lookup), of a memory that gives
-// what still holds (dns_memory) and else asks the system's name servers (dns_resolver); what of a reply counts is a pure function
-// (dns_answer). So each question keeps its own time, one that fails holds up no other, and what two names have in common is asked once.
-// A zone may say what it likes: who answers at an address is proven there. What to put into a zone is in dns_records.
+// One goroutine schedules the look-ups (dns). A look-up makes its queries one by one (dns_lookup), from a cache (dns_memory) or else to the
+// system's name servers (dns_resolver); which records of a reply count is a pure function (dns_answer). So each query has its own TTL, a
+// failed one delays no other, and a query that two names share is made once. A zone can claim anything: the TLS handshake at an address
+// proves who is there. dns_records makes the records for a zone.
 //
 // # On the LAN
 //

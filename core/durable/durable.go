@@ -1,7 +1,7 @@
 // Package durable writes small files that must be whole at every moment, also after a loss of power: keys, journals, notes of what was
-// decided. Rooms that keep something on the disk call it.
+// decided.
 //
-// It must never know what is in a file. What belongs together in several files is its callers' to order.
+// It must never know what is in a file. Consistency between several files is up to the callers.
 package durable
 
 import (
@@ -40,7 +40,7 @@ func Remove(path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir has the names in a directory be on the disk (fsync(2)). One that is not there has none.
+// SyncDir writes the entries of a directory to the disk (fsync(2)). A directory that does not exist is no error.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,7 +32,7 @@ import (
 	"kith.dev/core/queue"
 )
 
-// again is when a service that got no port tries it again: nothing tells that a program ended.
+// again is the time until a service that got no port is tried again: there is no event when a program closes its port.
 const again = time.Minute
 
 // Config is fixed for the life of an Exposure.
@@ -94,7 +94,7 @@ func loadBalancers() predicate.Predicate {
 	return filter
 }
 
-// takeBack is all there is to do when nothing is exposed.
+// takeBack removes this laptop's addresses from all services: the only work while nothing is exposed.
 func (e *Exposure) takeBack(ctx context.Context) error {
 	growing := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 6, Cap: time.Minute}
 	_ = growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {

@@ -30,9 +30,9 @@ type step struct {
 	refused string   // why there is nothing for a service that wants it
 }
 
-// plan decides who gets the laptop's addresses; without addresses all are taken back. Who has a port keeps it, then the oldest
-// service comes first. guests reports whether a namespace is another cluster's, busy whether the laptop listens on a port itself:
-// it is asked before a port is given, for afterwards the port leads to the service, whoever listens.
+// plan decides which services get the laptop's addresses; without addresses none do. A service that has its ports keeps them; of the others the
+// oldest comes first. guests reports whether a namespace is another cluster's. busy reports whether a program of the laptop listens on a
+// port: it is checked before a port is given, since afterwards kube-proxy takes all its traffic.
 func plan(services []corev1.Service, addresses []netip.Addr, guests func(namespace string) bool, busy func(port) bool) (steps []step) {
 	var give []string
 	for _, a := range addresses {

@@ -15,18 +15,18 @@ type astray struct {
 	changed func([]Astray)
 }
 
-// OnAstray calls changed with what has addresses out of the range, when that becomes other; with none when the range holds again. Call it before
-// SetupWithManager.
+// OnAstray calls changed with the nodes and pods whose addresses are outside the configured pod range, whenever that list changes; it is empty
+// when all are inside again. Call it before SetupWithManager.
 func (f *Fence) OnAstray(changed func([]Astray)) { f.astray.changed = changed }
 
-// Astray names who has addresses out of the range, as far as the fence was told; none: the range holds.
+// Astray is that list as last found.
 func (f *Fence) Astray() []Astray {
 	f.astray.mu.Lock()
 	defer f.astray.mu.Unlock()
 	return slices.Clone(f.astray.list)
 }
 
-// Pods is the range that it was given.
+// Pods is the configured pod range.
 func (f *Fence) Pods() netip.Prefix { return f.cfg.Pods }
 
 // Compare looks whether nodes and pods have addresses of the range.

@@ -70,9 +70,9 @@ func (f *Fence) look(host *hostState) {
 	}
 	host.guests = sortedLinks(host.guests)
 	switch {
-	case f.told && !plugin.guestsHere() || !f.told && !f.before:
+	case f.wasSet && !plugin.guestsHere() || !f.wasSet && !f.before:
 		host.calm, host.calm6 = forGood, forGood
-	case !f.told || plugin.Awaited || time.Since(s.beat) > calmFor:
+	case !f.wasSet || plugin.Awaited || time.Since(s.beat) > calmFor:
 		host.calm, host.calm6 = never, never
 	case seeking:
 		host.calm, host.calm6 = lately, never
@@ -80,7 +80,7 @@ func (f *Fence) look(host *hostState) {
 		host.calm, host.calm6 = lately, lately
 	}
 	switch {
-	case !f.told:
+	case !f.wasSet:
 	case host.calm6 != never:
 		s.standing = map[string]bool{}
 		for _, name := range pairs {
@@ -107,7 +107,7 @@ func (f *Fence) Heard(beat time.Time) {
 
 // renew tells the kernel what was heard.
 func (f *Fence) renew(is plan) error {
-	if !f.seen.renew || !f.told {
+	if !f.seen.renew || !f.wasSet {
 		return nil
 	}
 	f.seen.renew = false
@@ -118,7 +118,7 @@ func (f *Fence) renew(is plan) error {
 func (f *Fence) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.cfg.Group != 0 || !f.told || !f.rel.Plugin.guestsHere() {
+	if f.cfg.Group != 0 || !f.wasSet || !f.rel.Plugin.guestsHere() {
 		return nil
 	}
 	f.seen.renew = true // whoever runs it again

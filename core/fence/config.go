@@ -22,8 +22,8 @@ type Config struct {
 	DNS      netip.Addr       // service address of the cluster's DNS
 	IPv6     netplan.Cluster6 // the same of IPv6; none: guests have none of it
 	Kernel   *hostnet.Changes
-	Mark     string // a file that is there while guests are, so that a table that is raised anew after a boot is closed until the cluster was read; "": none
-	Changed  func() // what Kept says is another; it must not ask Kept before it returns. nil: nobody asks
+	Mark     string // a file that exists while guests run here: after a boot with it, the new table is closed until the cluster was read; "": none
+	Changed  func() // called when the result of Kept has changed; it must not call Kept itself. nil: none
 	Log      *slog.Logger
 }
 
@@ -50,7 +50,7 @@ func (c Config) check() error {
 type Tenant struct {
 	Consumer string         // compact cluster ID
 	Guests   []netip.Prefix // the ranges of its guests here, of both families; without marked links the address of each
-	Apart    []netip.Prefix // of those, guests on other nodes, which fence them: what they send is judged here on its way into the tunnel alone
+	Apart    []netip.Prefix // of those, guests on other nodes, which have a fence of their own: here only what they send into the tunnel is judged
 	Home     []netip.Prefix // its address space, of both, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
 }

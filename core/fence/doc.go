@@ -15,35 +15,35 @@
 //	the owner's pods, the host → the tunnel to our guests at providers
 //	the host, by its address in the range of a home's guests → that home
 //
-// and everything else that comes from a guest or through the tunnel may not. Rules see addresses after kube-proxy
-// chose an endpoint, so a service opens nothing its endpoints do not. Each packet that asks is judged by where it
-// goes; only answers pass for their connection's sake, and ICMP errors from those with whom the connection is. Known guests are told that
-// something is forbidden (ICMP admin-prohibited, limited by the kernel to some a second); others meet silence, and try again.
+// Everything else from a guest or through the tunnel is dropped. Rules see addresses after kube-proxy has chosen an endpoint, so a service
+// opens nothing that its endpoints do not. Each packet that opens something is judged by its destination; only replies pass because of
+// their connection (conntrack), and ICMP errors from the other end of it. Known guests get an ICMP error (admin-prohibited, which the kernel
+// limits to some a second); packets of others are dropped without one, and are sent again.
 //
 // # Whose an address is
 //
-// Each pair of a home and its provider has one range for guests, which is free at both: it says whose guest somebody is, here and of ours at
-// providers. Everything else may be the same at all: two homes of guests here may both have this cluster's ranges. What a guest
-// sends is read in its home's address space, so an address of that, even one that a pod of the owner's or this laptop has, is its
-// home's: it leaves by the tunnel, or it is dropped, and never anybody's here. Of what comes through the tunnel the gateway has checked
-// which peer may send from that address to the other (datapath); the fence tells homes by the destination.
+// A home (the cluster that a guest comes from) and its provider have one address range for guests, which is free at both. It tells whose a
+// guest is, here and at providers. All other ranges may overlap: two homes may both have the ranges of this cluster. The destination of a
+// guest's packet is therefore read in its home's address space: even if a pod of the owner or this laptop has that address too, the packet
+// leaves by the tunnel or is dropped, and never reaches anybody here. For a packet out of the tunnel the gateway has checked which peer may
+// send from that source to that destination (datapath); the fence tells homes by the destination.
 //
 // The LAN is not looked up by its ranges, for a LAN may have public ones: a packet counts as for the internet only
 // if the kernel would hand it to the next hop of a default route (`rt nexthop`). When the laptop moves while kithd is
 // down, guests lose the internet until it is back; the new LAN stays closed.
 //
-// How many connections a peer's guests, and its home through the tunnel, may open is bounded by a table beside it,
-// kith-limits: this laptop's own connections find a place in the kernel's table whatever guests do.
+// The table kith-limits bounds how many connections a peer's guests, and its home through the tunnel, may open, so that the kernel's
+// conntrack table always has room for this laptop's own connections.
 //
 // # No moment without a fence
 //
-// A guest's first program may run before anybody here heard of it, and where guests were on the bridge of the owner's pods,
-// treating every unknown address there as a guest's would cut off new pods of the owner while kithd is down. So with an engine
-// that has guest links (core/guestnet) guests are told apart by where they are: their RuntimeClass, which the API server puts into every pod with a
-// consumer's label (guestnet.Objects), makes containerd connect them by a link of their own instead of the bridge, and marks
-// that link (group guestnet.Group) before the pod's first program runs. What comes over a marked link is a guest's; whose, its address
-// says; with one of no pair that is known it gets DNS and no more. Owner's pods have no marked link. So nothing has to be learned when
-// a guest starts, and whether kithd runs is nothing to either.
+// A guest's first program may run before kithd has heard of the guest. If guests shared a bridge with the owner's pods, every unknown
+// address would have to be treated as a guest's, which would cut off new pods of the owner while kithd is down. So with an engine that has
+// guest links (core/guestnet) a guest is known by its link: an admission policy sets a RuntimeClass on every pod with a consumer's label
+// (guestnet.Objects), with which containerd connects the pod by a link of its own instead of the bridge, and marks that link (group
+// guestnet.Group) before the pod's first program runs. What comes over a marked link is a guest's; its address tells whose. A guest whose
+// address is in no known range gets DNS only. The owner's pods have no marked link. So nothing has to be learned when a guest starts, and
+// neither guests nor the owner's pods depend on kithd running.
 //
 // A link of its own also settles what a guest can forge: no ARP with anybody but this host, and a source address that
 // its link does not lead to is dropped before connections are tracked (`fib saddr . iif`). To this host it is one neighbour: senders of ARP that are
@@ -63,18 +63,18 @@
 // several nodes each has a fence (daemon/node), and a guest is judged by that of the node it is on, before anything of what it asked for was
 // translated away; others see it again on its way into the tunnel.
 //
-// Such an address comes some moments late. A guest is seen before it begins, as it is bound to its node, and from then on it is awaited: what
-// comes over links of pods (all but those that are surely others'), from addresses that are not known for the owner's pods', begins nothing. So it is
-// where guests are and nobody would say that one of them has another address: the element of a set says that all is calm, and passes by itself unless
-// the node's kubelet is heard of (await.go). Then its link is looked for, and a guest is bound to it below IP: its addresses of IPv4 and of the link, no
-// IPv6 (bind.go).
+// The address appears in the status only after the guest has started. But the guest is seen earlier, when it is bound to its node. From then on
+// it is awaited: over links that may be a pod's, addresses that are not known to be the owner's pods' may open no connection. The same holds
+// where guests run and changes of their addresses would go unnoticed: "calm" is an element of a set, which expires unless the node's kubelet
+// is heard of (await.go). When the address is known its link is looked for, and the guest is bound to that link below IP: to its IPv4 and
+// link-layer addresses, without IPv6 (bind.go).
 //
-// An address that could be no guest's, or that two tenants claim, is closed: in the set of guests, and in no tenant's. Which addresses pods have the
-// cluster says, too: what contradicts the configured range is told (range.go).
+// An address that no guest can have, or that two tenants claim, is closed: it is in the set of guests, but in no tenant's. Nodes and pods whose
+// addresses contradict the configured pod range are reported (range.go).
 //
 // # Staying up
 //
-// When a peering begins or ends, a policy changes or the laptop moves, what differs in the table is changed, in one transaction (core/nft). It
-// stays when kithd ends, however it ends, and a new kithd leaves it alone until it has read the cluster. Should somebody flush all of
-// nftables, the table is back within milliseconds.
+// When a peering begins or ends, a policy changes or the laptop moves, only what differs in the table is changed, in one transaction
+// (core/nft). The table stays when kithd ends or crashes, and a new kithd leaves it alone until it has read the cluster. If somebody flushes
+// all of nftables, it is written again within milliseconds.
 package fence

@@ -30,7 +30,7 @@ type Fence struct {
 	astray astray
 
 	mu            sync.Mutex
-	told          bool // Set was called: without, the tables of the process before are better than ours
+	wasSet        bool // Set was called; until then the tables of the process before are kept
 	rel           Relations
 	fence, limits nft.Keeper
 	links         nft.Keeper
@@ -39,7 +39,7 @@ type Fence struct {
 	narrowed      map[int]bool
 	seen          sight
 	is            plan // that was written last
-	before        bool // guests were here when the process before ended; see Config.Mark
+	before        bool // Config.Mark existed at the start: guests ran here when the process before ended
 	kept          kept
 }
 
@@ -80,14 +80,14 @@ func (f *Fence) mark(here bool) error {
 	return nil
 }
 
-// Raise makes the table if there is none, closed for all. Call it before any guest can start; a table that an
-// earlier process left, and that knows its guests, stays.
+// Raise makes the table, closed for all guests, unless an earlier process left one, which knows its guests and stays. Call it before any
+// guest can start.
 func (f *Fence) Raise() error { return f.keep() }
 
-// Set makes the table that of these relations. Nothing is touched when nothing changed.
+// Set writes the tables for these relations, as far as they differ.
 func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
-	f.rel, f.told = rel, true
+	f.rel, f.wasSet = rel, true
 	f.mu.Unlock()
 	return errors.Join(f.keep(), f.mark(rel.Plugin.guestsHere()))
 }
@@ -111,7 +111,7 @@ func (f *Fence) Run(ctx context.Context) error {
 	return nil
 }
 
-// Kept says why the kernel does not hold the fence as it follows from the cluster; nil when it does.
+// Kept is nil when the kernel holds the fence that follows from the cluster's state; else the error says why not.
 func (f *Fence) Kept() error { return f.kept.why() }
 
 // refresh compares the host with what is written.
@@ -128,7 +128,7 @@ func (f *Fence) refresh() error {
 func (f *Fence) keep() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() { f.kept.note(f.told, err, f.cfg.Changed) }()
+	defer func() { f.kept.note(f.wasSet, err, f.cfg.Changed) }()
 	host, err := f.readHost(f.cfg.Group == 0)
 	if err != nil {
 		return err
@@ -145,15 +145,15 @@ func (f *Fence) keep() (err error) {
 		f.look(&host)
 	}
 	is := planOf(f.cfg, f.allowed, f.rel, host)
-	if err := f.fence.Keep(is.fence, f.told); err != nil {
+	if err := f.fence.Keep(is.fence, f.wasSet); err != nil {
 		return err
 	}
 	before := f.limited
-	if f.limited = f.limits.Keep(is.limits, f.told); f.limited != nil && before == nil {
+	if f.limited = f.limits.Keep(is.limits, f.wasSet); f.limited != nil && before == nil {
 		f.cfg.Log.Warn("connections of guests are not limited", "err", f.limited)
 	}
 	before = f.bound
-	if f.bound = f.links.Keep(is.links, f.told); f.bound != nil && before == nil {
+	if f.bound = f.links.Keep(is.links, f.wasSet); f.bound != nil && before == nil {
 		f.cfg.Log.Warn("guests are not bound to their links: they may use IPv6 on them, and deceive neighbours", "err", f.bound)
 	}
 	f.is = is

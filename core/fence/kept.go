@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// ErrUntold says that the fence was told of no guests yet: what is in the kernel is closed for all, or of the process before.
+// ErrUntold says that Set was not called yet: the fence in the kernel is closed for all guests, or is that of the process before.
 var ErrUntold = errors.New("the fence was not told of the guests here yet")
 
 // kept is how the last try to have the kernel hold the tables ended.
 type kept struct {
-	mu   sync.Mutex
-	told bool
-	err  error
+	mu     sync.Mutex
+	wasSet bool
+	err    error
 }
 
-func (k *kept) note(told bool, err error, changed func()) {
+func (k *kept) note(wasSet bool, err error, changed func()) {
 	k.mu.Lock()
-	differs := k.told != told || (k.err == nil) != (err == nil)
-	k.told, k.err = told, err
+	differs := k.wasSet != wasSet || (k.err == nil) != (err == nil)
+	k.wasSet, k.err = wasSet, err
 	k.mu.Unlock()
 	if differs && changed != nil {
 		changed()
@@ -28,7 +28,7 @@ func (k *kept) note(told bool, err error, changed func()) {
 func (k *kept) why() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err != nil || k.told {
+	if k.err != nil || k.wasSet {
 		return k.err
 	}
 	return ErrUntold

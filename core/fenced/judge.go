@@ -16,12 +16,12 @@ type Reason string
 // Reasons.
 const (
 	Alive     Reason = ""
-	Starting  Reason = "Starting"  // it is not known yet whether the fence there is alive
+	Starting  Reason = "Starting"  // not known yet whether the fence there works
 	NoFence   Reason = "NoFence"   // nothing of Kith's that could keep one runs there
 	NotReady  Reason = "NotReady"  // `kithd node` is there, and does not keep the fence, or not the way to the gateway
 	Cut       Reason = "Cut"       // its packets do not arrive at the gateway's node, or those of that node there
-	Down      Reason = "Down"      // kithd works there, and the fence is not as it must be
-	Elsewhere Reason = "Elsewhere" // kithd works for that node, on a machine that is not it
+	Down      Reason = "Down"      // the leading kithd is there, and its fence is not as it must be
+	Elsewhere Reason = "Elsewhere" // the leading kithd is configured for that node, but runs on another machine
 )
 
 // Verdict is what holds for a node.
@@ -40,8 +40,9 @@ type World struct {
 	Cut    map[string]string // by node, what does not come through between it and this one
 	Own    Reason            // of the fence that it keeps there: Alive, Starting, Down or Elsewhere
 	More   string            // of Own
-	// Settled: this kithd works for so long that what an agent says of itself is from after it knew. Until then the node of the kithd that worked
-	// before is without a fence: its agent kept none, was ready all the same, and may not have been asked anew.
+	// Settled: this kithd has been the leader for so long that the readiness of every agent is from after the change of leaders. Until then
+	// the former leader's node counts as without a fence: while kithd kept the fence there its agent was Ready without keeping one, and may not
+	// have been probed since.
 	Settled bool
 }
 

@@ -27,11 +27,11 @@ type Config struct {
 	Client    client.Client
 	Self      string // the node that this kithd works on
 	Namespace string // of the pods of `kithd node`; "" where there are none
-	// Own says how the fence is that this kithd keeps on its node. Call Again when that changed.
+	// Own is the state of the fence that this kithd keeps on its own node. Call Again when it has changed.
 	Own func(self *corev1.Node) (why Reason, more string)
-	// Cut says what does not come through between this node and another; "" when all does. nil: nobody knows. Call Again when that changed.
+	// Cut says which packets do not get through between this node and another; "" when all do. nil: not known. Call Again when it has changed.
 	Cut func(node *corev1.Node) string
-	// Changed is told when guests may run on a node no more, and when they may again; not of one that never had a fence.
+	// Changed is called when a node no longer takes guests, and when it does again; not for one that never had a fence.
 	Changed func(Verdict)
 	Log     *slog.Logger
 }
@@ -79,7 +79,7 @@ func agentChanged(e event.UpdateEvent) bool {
 	return ready(a) != ready(b) || a.Spec.NodeName != b.Spec.NodeName
 }
 
-// Again has everything looked at once more.
+// Again queues another look at all nodes.
 func (k *Keeper) Again() { k.inbox.Add(types.NamespacedName{}) }
 
 // Verdicts says of each machine of the cluster whether guests may run there, as it is now.
@@ -145,8 +145,8 @@ func (k *Keeper) reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	return ctrl.Result{}, nil
 }
 
-// mark has a node say what was found. Of what is starting it says what it said before: kithd was merely started anew, and the kernel's table is that
-// of the process before.
+// mark writes the verdict on a node. While the verdict is Starting the label stays as it was: only kithd was restarted, and the kernel still has
+// the table of the process before.
 func (k *Keeper) mark(ctx context.Context, is *corev1.Node, v Verdict) error {
 	was, had := v1alpha1.Fenced(is), is.Annotations[v1alpha1.AnnotationFencedBy]
 	label, labelled := is.Labels[v1alpha1.LabelFenced]

@@ -13,32 +13,31 @@ import (
 	"kith.dev/core/apiproxy"
 )
 
-// What a client remembers of a cluster is a resource version: it lists once, then watches what changed since. It is a number in both
-// clusters, and after a switch a client, which saw nothing but the end of its watch, comes with that of the former one. An API server
-// takes it: a smaller one as its own past, a greater one as its future, and waits. Either way objects of the former cluster would
-// stay in the client's memory, beside those of the new.
+// A client lists once, then watches from the resource version of that list. Resource versions are plain numbers in both clusters.
+// After a switch of clusters a client sees only that its watch ended, and resumes with a version of the former cluster. The new API
+// server accepts it: a smaller number as its own past; for a greater one it waits. Either way the client would keep objects of the
+// former cluster beside those of the new one.
 //
-// So a watch that names a version, and a page of a list, which has one in its token, passes only if the front door has given out this
-// very version, of this resource, to this user's program, since the switch; or if it goes on where one that passed has ended, on the
-// same connection, since its versions came as events, which are not read here. All others get 410 Gone in the form that an API server
-// gives it, upon which clients list anew. What a client got since, it lists and watches by; to refuse too much costs a list, to
-// refuse too little would cost the truth.
+// So a watch from a version, and a continued list, whose token holds one, passes only in two cases: the front door has given out
+// exactly this version, of this resource, to this user's program, since the switch; or it resumes, on the same connection, a watch
+// that passed (whose later versions came in events, which are not read here). All others get 410 Gone as an API server sends it, and
+// clients then list again. When in doubt it refuses: one refusal too many costs a list, one too few leaves a client with wrong data.
 //
-// What is left is a coincidence: a version of the former cluster that is, to the digit, one that the same program got of the new one for
+// One gap remains: a version of the former cluster that is by chance equal to one that the same program got from the new cluster for
 // the same resource.
 
-// Bounds of what is remembered: 30 kB of a generation, and less of a connection.
+// Bounds of what is remembered: 30 kB per switch, and less per connection.
 const (
 	booked   = 1024 // versions of lists, and as many of single objects
-	followed = 256  // watches that a connection may take up again
+	followed = 256  // watches that a connection may resume
 )
 
-// book holds the versions that were given out last. Make it with newBook. Safe for concurrent use.
+// book holds the resource versions given out last. Make it with newBook. Safe for concurrent use.
 type book struct {
 	seed maphash.Seed
 
 	mu             sync.Mutex
-	lists, objects ring // apart: who makes a thousand objects would displace a list that is about to be watched
+	lists, objects ring // separate, so that a client that creates a thousand objects does not displace a list about to be watched
 }
 
 // ring holds what was added last.
@@ -73,7 +72,7 @@ func readerOf(user User, r *http.Request, info apiproxy.Info) reader {
 	return reader{user.Name + " " + strconv.Itoa(user.UID), r.UserAgent(), info.Group + "/" + info.Resource}
 }
 
-// place is one reader's watch, which a next one may continue: of the same objects.
+// place identifies a watch, so that the next one of the same reader for the same objects may resume it.
 type place struct {
 	reader
 	path, labels, fields string

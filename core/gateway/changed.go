@@ -2,13 +2,13 @@ package gateway
 
 import "time"
 
-// Who shows tunnels is told when one comes up or goes down. WireGuard tells neither. That one went down, for want of a handshake
-// or of an answer, is seen with the looks at the host that are taken anyway (resync); that one came up, soon after something came.
+// WireGuard does not report when a tunnel comes up or goes down. That one went down, without a handshake or an answer, is found by the
+// regular checks of the host (resync); that one came up, by a check soon after a packet arrived.
 
 // looks are when to look after something came, or a handshake was answered: here it completes the handshake at once, there with the first packet that follows.
 var looks = [...]time.Duration{100 * time.Millisecond, time.Second}
 
-// handshake looks soon whether a tunnel came up. It is called for packets that anybody may have sent, in the data path.
+// handshake schedules a check whether a tunnel came up. It is called in the data path, for packets that anybody may have sent.
 func (g *Gateway) handshake() {
 	if g.allUp.Load() || !g.soon.CompareAndSwap(false, true) {
 		return

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// listen looks what came of all peers, and asks those of whom nothing did. Callers must not hold mu.
+// listen checks what was received from each peer, and sends an echo to those of whom nothing was. Callers must not hold mu.
 func (g *Gateway) listen(now time.Time) {
 	g.mu.Lock()
 	if g.live == nil {
@@ -34,8 +34,8 @@ func (g *Gateway) listen(now time.Time) {
 	}
 }
 
-// nudge sends one ICMP echo to a peer's gateway. Nobody waits for the answer: that anything came is seen at the next look. To
-// WireGuard it is data, so when no answer comes it begins a handshake by itself.
+// nudge sends one ICMP echo to a peer's gateway and does not wait for the reply, which the next check sees in the bytes received. It is data to
+// WireGuard, which starts a handshake by itself when no reply comes.
 func (g *Gateway) nudge(p Peer) {
 	for _, w := range p.ways(g.cfg.Address) {
 		c, err := icmp.ListenPacket("ip4:icmp", w.from.String())

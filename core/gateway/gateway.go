@@ -32,8 +32,8 @@ type Config struct {
 	Reserved   []netip.Prefix   // other ranges of this cluster (services), which like Pods are never used for guests
 	HostPorts  []uint16         // TCP ports on this host's own addresses that peers may connect to, such as the API server's
 	Guests     uint32           // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
-	// Changed is called when a tunnel came up or went down (Stats.Up), and when ranges came to overlap, or do no more (Overlapping): again
-	// and again while some do. It must not block.
+	// Changed is called when a tunnel came up or went down (Stats.Up), and when an overlap of ranges (Overlapping) begins or ends, repeatedly
+	// while there is one. It must not block.
 	Changed func()
 	Kernel  *hostnet.Changes
 	Log     *slog.Logger
@@ -45,14 +45,14 @@ type Gateway struct {
 	cfg   Config
 	table atomic.Pointer[datapath.Table]
 	drops datapath.Drops
-	allUp atomic.Bool // no handshake brings another tunnel up
-	soon  atomic.Bool // looks whether one came up are on their way
+	allUp atomic.Bool // all tunnels are up, so a handshake changes nothing
+	soon  atomic.Bool // a check whether one came up is scheduled
 
 	mu     sync.Mutex // guards what follows; the data path needs only what is above
 	peers  map[string]*route
-	gone   bool // a peer was removed whose tunnel was up, and nobody was told yet
+	gone   bool // a peer was removed whose tunnel was up, and Changed was not called for it yet
 	around datapath.Host
-	lapped map[string][]netip.Prefix // of which peers what is in use for something else on this host, as it was at the last look
+	lapped map[string][]netip.Prefix // by peer ID: its ranges that this host used for something else at the last check
 	live   *wireguard                // nil when the device is down
 	off    string                    // why it is, if it could not be made
 }
@@ -170,8 +170,8 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 	return Peer{}, false
 }
 
-// Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
-// and what belongs to the other peers. It is what netplan.Choose must leave alone.
+// Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges, and those of
+// the other peers. It is the argument taken of netplan.Choose.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
@@ -194,7 +194,7 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// Overlapping lists the ranges of a peer that cannot stay, because this host came to a network, or to a peer's endpoint, of such addresses.
+// Overlapping lists the ranges of a peer that must be replaced, because this host's network, or a peer's endpoint, has such addresses.
 func (g *Gateway) Overlapping(id string) []netip.Prefix {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// greet makes a peer hear from us: a host that restarted or moved is known to its peers from here on. When no
-// session is current, that begins a handshake. Callers hold mu.
+// greet sends the peer an empty packet, so that it learns this host's endpoint after a restart or a move. Without a current session that starts
+// a handshake. Callers hold mu.
 //
-// Both sides of a new peering come here at about the same time, and handshakes that cross spoil each other (see
-// simultaneous). So the side with the higher key lets the other go first. Beginnings that are lost, because the
-// peer does not know us yet, are repeated soon; WireGuard's own next try is five seconds away.
+// Both sides of a new peering call greet at about the same time, and handshakes that cross break each other (see simultaneous). So the side with
+// the higher key waits for the other. Initiations that are lost, because the peer does not know our key yet, are repeated soon; WireGuard
+// itself would wait five seconds.
 func (g *Gateway) greet(p Peer) {
 	w, r := g.live, g.peers[p.ID]
 	tries := []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond}

@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// inFlight bounds how many packets are inside WireGuard in one direction. WireGuard itself takes in whatever comes, up to a
-// thousand batches for each peer, and keeps each packet in a buffer of 64 KiB: what comes faster than it is sealed or opened
-// would fill hundreds of megabytes, which cost more time than the packets in them, for no cache holds them, and all that is
-// above the memory limit is looked for by Go's collector again and again. What waits outside of the pipe does so in the
-// kernel, where a packet takes its own size and its sender feels that the way is full.
+// inFlight bounds how many packets are inside WireGuard in one direction. WireGuard queues up to a thousand batches per peer, each packet in a
+// buffer of 64 KiB. Packets that arrive faster than they are encrypted or decrypted would fill hundreds of megabytes, which costs more time
+// than the packets themselves: they do not fit a CPU cache, and above the memory limit Go's garbage collector runs again and again. Packets
+// beyond the bound wait in the kernel's queues instead, where they take their own size and senders notice the congestion.
 //
-// Packets are counted when they go in and when they come out. What leaves for a peer whose tunnel is down is not: WireGuard
-// keeps a little of it for a handshake that may never be answered, and nobody else shall wait for that. Others that WireGuard
-// drops are not seen again: when nothing came out for a while, and nothing is on its way out, what was counted is forgotten.
+// Packets are counted on their way in and out. Those for a peer whose tunnel is down are not counted: WireGuard keeps a few of them for a
+// handshake that may never be answered, and nobody else must wait for that. Other packets that WireGuard drops never come out: when none came
+// out for a while, and none is on its way out, the count is reset.
 type inFlight struct {
 	in    atomic.Int64
 	out   atomic.Int32  // calls under way in which packets come out

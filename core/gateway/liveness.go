@@ -2,12 +2,12 @@ package gateway
 
 import "time"
 
-// A tunnel that carries nothing any more looks well for three minutes: as long as a session lasts, and a host that only
-// listens hears nothing of its peer for as long. So with the looks at the host that are taken anyway (resync) one is taken
-// at what came of each peer, and where that was nothing since the look before, the peer's gateway is asked for an answer.
+// A dead tunnel looks well for up to three minutes, the lifetime of a WireGuard session; a host that only listens may hear nothing of its peer
+// for as long. So each regular check of the host (resync) also looks at the bytes received from each peer, and sends the peer's gateway an
+// ICMP echo if there were none since the check before.
 
-// unheard is how many looks in a row nothing came although it was asked for, until a tunnel counts as down: after 45 s to a
-// minute. Looks are counted, not seconds: a process that was stopped asks before it says so.
+// unheard is after how many checks in a row without any packet, although an echo was sent, a tunnel counts as down: after 45 s to a minute.
+// It counts checks and not seconds, so that a process that was stopped sends an echo first.
 const unheard = 3
 
 // liveness is what was heard of one peer.

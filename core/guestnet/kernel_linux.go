@@ -13,15 +13,15 @@ import (
 // Table is the name of the nftables table.
 const Table = "kith-guests"
 
-// Kernel keeps the table by which guests live in their home's address space. Its methods may be called from anywhere.
+// Kernel keeps the nftables table that translates service addresses for guests; see the package comment. Safe for concurrent use.
 type Kernel struct {
 	network netplan.Cluster
 	log     *slog.Logger
 
-	mu   sync.Mutex
-	told bool        // Set was called: without, the table of the process before is better than ours
-	want []nft.Table // of IPv4, and of IPv6 where the cluster has it
-	kept nft.Keeper
+	mu     sync.Mutex
+	wasSet bool        // Set was called; until then the table of the process before is kept
+	want   []nft.Table // of IPv4, and of IPv6 where the cluster has it
+	kept   nft.Keeper
 }
 
 // New makes a Kernel for guests in the cluster of these ranges; nothing is touched.
@@ -29,21 +29,20 @@ func New(network netplan.Cluster, log *slog.Logger) *Kernel {
 	return &Kernel{network: network, log: log, want: tables(network, nil), kept: nft.Keeper{Name: Table, Log: log}}
 }
 
-// Raise makes the table if there is none, without services. Call it before any guest can start; a table that an earlier process left,
-// and that has services, stays.
+// Raise makes the table without services, unless an earlier process left one, which has services and stays. Call it before any guest can start.
 func (k *Kernel) Raise() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.kept.Keep(k.want, k.told)
+	return k.kept.Keep(k.want, k.wasSet)
 }
 
-// Set makes the services of all tenants these. It changes what differs and no more: connections go on.
+// Set replaces the services of all tenants. Only what differs is changed, so connections go on.
 func (k *Kernel) Set(tenants []Tenant) error {
 	if err := check(tenants); err != nil {
 		return fmt.Errorf("services of guests: %w", err)
 	}
 	k.mu.Lock()
-	k.want, k.told = tables(k.network, tenants), true
+	k.want, k.wasSet = tables(k.network, tenants), true
 	k.mu.Unlock()
 	return k.Raise()
 }

@@ -26,9 +26,9 @@ type network struct {
 	IPv6 *network `json:"ipv6,omitempty"` // the other range, which a plugin of before does not know
 }
 
-// WriteNetwork has pods of a namespace that start from now on get their addresses out of a range for guests. dir is the engine's
-// (cluster.Facts.GuestNetworks); guests6 is the IPv6 range, the zero value where there is none. It is on the disk when this returns; a file
-// that says so already stays.
+// WriteNetwork makes pods of a namespace that start from now on get their addresses out of these ranges. dir is the engine's
+// (cluster.Facts.GuestNetworks); guests6 is the IPv6 range, the zero value where there is none. The file is on the disk when this returns; one
+// with the same content is not written again.
 func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
 	path, err := networkFile(dir, namespace)
 	if err != nil {
@@ -57,7 +57,7 @@ func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
 	return nil
 }
 
-// RemoveNetwork has no pod of a namespace start any more. Those that run stay as they are.
+// RemoveNetwork removes that file: pods of the namespace can no longer start. Those that run keep their addresses.
 func RemoveNetwork(dir, namespace string) error {
 	path, err := networkFile(dir, namespace)
 	if err != nil {

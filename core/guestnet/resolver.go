@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Resolver is where guests ask for names, when it is a server that knows whose pod asks: by it shop is the namespace shop of
-// their home. The zero value leaves what a guest is told to the kubelet.
+// Resolver is the DNS server of guests, one that answers by whose pod asks: it resolves names in the namespace shop as in the namespace shop of
+// the guest's home. With the zero value guests get dnsPolicy ClusterFirst, and the kubelet does the rest.
 type Resolver struct {
 	Server netip.Addr // service address of the cluster's DNS
 	Domain string     // of the cluster
@@ -22,9 +22,9 @@ const (
 	maxSearchLength = 2048
 )
 
-// Resolve says in the spec of a guest which servers it asks and how it completes names. Left to the kubelet, the policy
-// Default would give it the servers and search list of the laptop, and so those of the LAN, and every other the search list
-// still. A guest with Default asks the cluster's DNS too and completes nothing; one with None has said all itself.
+// Resolve sets the DNS servers and the search list in the spec of a guest. Left to the kubelet, dnsPolicy Default would give it the servers and
+// search list of the laptop, and so those of the LAN; the other policies would add that search list, too. Here a guest with Default uses the
+// cluster's DNS without a search list; one with None is left as it is.
 func (r Resolver) Resolve(spec *corev1.PodSpec, home string) {
 	policy := spec.DNSPolicy
 	switch {

@@ -1,8 +1,7 @@
-// Package hosting is the provider's side of every contract. A Host is its rooms together: what is granted (grants), the twin
-// namespaces (tenants), the pods in them (guests); beside them stands the door to the API server (door). Here is what a consumer is
-// told of all of them at once: the view of its twins, what its guests use, the machine. The daemon builds a Host and a Door and
-// hands both to the peer API's server. What answers a consumer is given its ID (identity.ID.String), which its key proved; errors are
-// problems as peering has them.
+// Package hosting is the provider's side of every contract. A Host joins the subpackages grants (what each consumer was granted), tenants
+// (its namespaces here, called twins) and guests (its pods); the subpackage door is its access to the API server. In this package is what a
+// consumer reads: the view of its twins, the resource use of its guests, the machine. The daemon builds a Host and a Door and gives both to
+// the peer API's server. Handlers get the consumer's ID (identity.ID.String), as proven by its TLS key; errors are peering.Problems.
 //
-// It must never tell a consumer of what is not in its own twins.
+// It must never tell a consumer of anything outside its own twins.
 package hosting

@@ -78,21 +78,21 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 // starts; with "" guests have none.
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
-// Address has guests get addresses out of the range of their home, and reach the services there under the addresses that those have at
-// home. networks is the directory in which the network plugin of guests' links looks (guestnet.WriteNetwork). Call it before mgr starts,
-// and not at all where addresses are somebody else's to give.
+// Address gives guests addresses out of the range agreed on with their home cluster, and lets them reach the services there by their
+// ClusterIPs at home. networks is the directory that the CNI plugin of guest links reads (guestnet.WriteNetwork). Call it before mgr starts;
+// do not call it where another network plugin assigns guests' addresses (then see Translate).
 func (h *Host) Address(mgr manager.Manager, networks string, kernel tenants.Kernel) error {
 	h.Reconciler.Addressed = true
 	return h.Tenants.Address(mgr, networks, kernel)
 }
 
-// Translate is for where addresses are somebody else's to give: guests have them out of pods, and what is said of them to their homes, and by
-// these, is moved to the ranges that were agreed on. Call it before mgr starts.
+// Translate is for clusters where another network plugin assigns guests' addresses, out of the range pods. Addresses in what is exchanged with
+// their home clusters are mapped to and from the ranges agreed on. Call it before mgr starts.
 func (h *Host) Translate(pods netip.Prefix) {
 	h.Contracts.Pods, h.Reconciler.Pods, h.Reconciler.Translated = pods, pods, true
 }
 
-// CloseWhile has no guest be let in while closed says why not. Call it before mgr starts.
+// CloseWhile refuses new guests while closed gives a reason. Call it before mgr starts.
 func (h *Host) CloseWhile(closed func() string) { h.Reconciler.Closed = closed }
 
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word

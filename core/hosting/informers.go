@@ -31,8 +31,8 @@ import (
 // informersWithin bounds how long the first view waits until what it is made of was read.
 const informersWithin = 15 * time.Second
 
-// watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
-// own, of what only they need: those begin with the first view.
+// watchForViews sets up the sources of views: the manager's cache for Pods, OffloadedPods and Namespaces, and for the other kinds informers of
+// their own, which start with the first view.
 func (h *Host) watchForViews(mgr manager.Manager) error {
 	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: guests.NewOffloaded(), remote.KindNamespace: &corev1.Namespace{}} {
 		// Before the manager runs this gives an informer that begins with it; else it would wait for it.
@@ -131,7 +131,7 @@ func (h *Host) namespaceChanged(o any, gone bool) {
 	}
 }
 
-// metadataOf follows what Kith's consumers made, of which the label only says that it may be theirs.
+// metadataOf watches the metadata of objects with the label of Kith's consumers. The label is no proof: the namespace decides.
 func metadataOf(meta metadata.Interface, resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	informer := metadatainformer.NewFilteredMetadataInformer(meta, resource, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy
@@ -140,7 +140,7 @@ func metadataOf(meta metadata.Interface, resource schema.GroupVersionResource) c
 	return informer
 }
 
-// eventsOfPods follows what is told of pods. Those of the owner's pods are kept by name only.
+// eventsOfPods watches Events about pods. Of those about the owner's pods only the names are kept.
 func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
 	informer := coreinformers.NewFilteredEventInformer(c, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "involvedObject.kind=Pod"
@@ -170,7 +170,7 @@ func (d *onDemand) run(ctx context.Context) error {
 	return nil
 }
 
-// do has the informers run, and waits until they have seen everything.
+// do starts the informers, and waits until they have synced.
 func (d *onDemand) do() error {
 	var life context.Context
 	select {

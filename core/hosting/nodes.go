@@ -14,7 +14,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all.
+// GetMachine answers GET /kith/v2/machine?contract=ID with what all nodes that guests run on have in common.
 func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID string) {
 	var nodes corev1.NodeList
 	_, err := h.Contracts.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)
@@ -26,7 +26,7 @@ func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID str
 	door.Answer(h.log, w, machineOf(nodes.Items), err)
 }
 
-// machineOf is what is true of all nodes that guests run on. The pods there could see the most of it.
+// machineOf is what all nodes that guests run on have in common. It is no secret: guests could find out most of it.
 func machineOf(nodes []corev1.Node) (all remote.Machine) {
 	first := true
 	for i := range nodes {
@@ -52,11 +52,11 @@ func machineOf(nodes []corev1.Node) (all remote.Machine) {
 	return all
 }
 
-// closedRef is of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
+// closedRef names the line of KindClosed, which is about no object: it is sent while no node here takes guests, and gone otherwise.
 var closedRef = objectRef{kind: remote.KindClosed, name: "closed"}
 
-// closedBy says why none of the nodes takes another guest: on none a fence is alive, or all others are cordoned, or short of something. It is
-// a word that can be a label's value, "" when there is such a node, or no node is known.
+// closedBy says why no node takes another guest: none has a working fence, or those that do are cordoned or under pressure. It is a valid label
+// value; "" when a node takes guests, or no node is known.
 func closedBy(nodes []any) (why string) {
 	for _, o := range nodes {
 		node, ok := o.(*corev1.Node)
@@ -68,7 +68,7 @@ func closedBy(nodes []any) (why string) {
 			continue
 		}
 		of := ""
-		for _, c := range node.Status.Conditions { // not its taints: nobody keeps those in step while the cluster does not decide
+		for _, c := range node.Status.Conditions { // not its taints: the controller that derives them may be off (cluster.Engine.Decide)
 			switch {
 			case c.Status != corev1.ConditionTrue:
 			case c.Type == corev1.NodeDiskPressure:
@@ -88,8 +88,8 @@ func closedBy(nodes []any) (why string) {
 	return why
 }
 
-// nodesChanged tells all consumers when the last node is closed to guests, and when one is open again: else what is evicted here
-// would come back, and wait here for as long.
+// nodesChanged tells all consumers when no node takes guests any more, and when one does again: otherwise pods that are evicted here would be
+// scheduled to this peer again, and stay pending.
 func (v *views) nodesChanged(nodes []any) {
 	why := closedBy(nodes)
 	v.mu.Lock()

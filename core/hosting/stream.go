@@ -16,7 +16,7 @@ import (
 // objectRef names what a line is about.
 type objectRef struct{ kind, namespace, name string }
 
-// stream is one that is open: what it was told of, and what it has to be told yet, in the order in which that came first.
+// stream is an open view: the objects it has sent, and the queue of those still to be sent, in the order in which they first changed.
 type stream struct {
 	cut context.CancelCauseFunc
 
@@ -38,7 +38,7 @@ func newStream(cut context.CancelCauseFunc) *stream {
 	return &stream{cut: cut, wait: map[objectRef]latest{}, news: make(chan struct{}, 1), sent: map[objectRef]bool{}}
 }
 
-// put has the reader told of an object. It never waits.
+// put queues an object. It never blocks.
 func (s *stream) put(ref objectRef, o any, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +70,8 @@ func (s *stream) next() (ref objectRef, is latest, ok bool) {
 	return ref, is, true
 }
 
-// send writes until ctx ends or the reader takes nothing more. mine is asked of every object once more before it leaves: what is
-// the reader's no longer is gone.
+// send writes the queue until ctx ends or the reader stops reading. mine is checked for every object just before it is sent: one that is no
+// longer the reader's is sent as gone.
 func (s *stream) send(ctx context.Context, w io.Writer, mine func(objectRef) bool, clock *http.ResponseController) error {
 	for {
 		batch, err := s.batch(mine)
@@ -116,7 +116,7 @@ func (s *stream) batch(mine func(objectRef) bool) (batch []byte, err error) {
 	return batch, nil
 }
 
-// line is what is told of an object, and its end; none when that is no news to the reader.
+// line is the line for an object, or for its deletion; none when the reader need not hear of it.
 func (s *stream) line(ref objectRef, is latest, mine func(objectRef) bool) ([]byte, error) {
 	if ref.kind != remote.KindSynced {
 		ours := mine(ref)

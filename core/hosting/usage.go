@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// usageFor is how long what a kubelet said serves all consumers: it looks at its containers every ten seconds itself.
+	// usageFor is how long a kubelet's answer is cached for all consumers: it measures its containers every ten seconds.
 	usageFor     = 5 * time.Second
 	usageTimeout = 10 * time.Second
 	// maxUsage bounds what is read of one kubelet; a pod is some 2 KiB.
@@ -44,8 +44,8 @@ type usage struct {
 	answers *cache.Expiring // by node and form, or contract and form
 }
 
-// GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
-// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else.
+// GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with the resource use of the guests under the contract
+// only, in the kubelet's format, with the names of their namespaces at home.
 func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {
 	form := r.URL.Query().Get("form")
 	body, err := h.usageOf(r, form, consumerID)
@@ -57,8 +57,8 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 	_, _ = w.Write(body) // the caller is gone when this fails
 }
 
-// usageForms are the kubelet's, with what picks out of what all kubelets say a consumer's guests, which are
-// given with their namespaces at home.
+// usageForms are the kubelet's endpoints, each with a function that filters the answers of all kubelets for a consumer's guests. These are given
+// with their namespaces at home.
 var usageForms = map[string]struct {
 	contentType string
 	own         func(bodies [][]byte, homes map[types.NamespacedName]string) ([]byte, error)
@@ -147,7 +147,7 @@ func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
 	})
 }
 
-// serve gives what make made for the key, which is made at most once in usageFor, whoever asks and however often.
+// serve caches the result of make for the key for usageFor, for all callers.
 func (u *usage) serve(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
 	body, err, _ := u.reads.Do(key, func() (any, error) {
 		if known, ok := u.answers.Get(key); ok {

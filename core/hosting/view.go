@@ -26,23 +26,22 @@ import (
 	"kith.dev/core/remote"
 )
 
-// The view of a consumer is one stream of all that is in its twins (core/remote has its form), however many those are: watches
-// through the door are one for each namespace and kind, of which a thousand namespaces would want seven thousand.
+// The view of a consumer is one stream of all objects in its twins (core/remote has the format), however many twins there are: with watches
+// through the door, one per namespace and kind, a thousand namespaces would need seven thousand.
 //
-// It is served from what this daemon watches anyway, and never from what the consumer says: whose an object is its namespace
-// tells, and whose a namespace is the labels that consumers cannot write (contracts). What is not told yet is held by name, and of
-// each object the newest state only, which this daemon holds too. So a consumer that reads slowly costs a few bytes for each of
-// its objects; one that does not read at all is cut.
+// It is served from caches that this daemon has anyway. The namespace of an object decides whose it is, by labels that consumers cannot
+// write (grants.Contracts). Only the names of objects that are still to be sent are queued; their newest state comes from the cache. So a
+// consumer that reads slowly costs a few bytes per object; one that does not read at all is disconnected.
 const (
-	maxViews     = 2                // for each consumer; one more ends the oldest, whose line may have been cut unheard
+	maxViews     = 2                // for each consumer; one more ends the oldest, whose connection may be dead without a sign
 	viewsBurst   = 10               // streams that a consumer may open at once
 	viewsEvery   = 2 * time.Second  // and on average
 	viewPatience = 15 * time.Second // as long as a batch may take to be sent
 	viewBatch    = 64 << 10         // bytes that are sent at once
-	maxPending   = 50_000           // objects that may wait to be told
+	maxPending   = 50_000           // objects that may be queued
 )
 
-// kinds of lines, beside those of core/remote. Those of metadata are told without their content.
+// kinds of lines that core/remote does not name, besides the kinds of which only metadata is sent.
 const (
 	viewOffloaded = "OffloadedPod"
 	viewPod       = "Pod"
@@ -55,7 +54,7 @@ type views struct {
 	audits    *audit.Log
 	log       *slog.Logger
 
-	begin func() error            // has what is watched for views only be watched; nil: nothing is
+	begin func() error            // starts the watches that only views need; nil: there are none
 	lists map[string]func() []any // by kind, where its objects are; made before the first stream
 
 	mu     sync.Mutex
@@ -161,7 +160,7 @@ func (v *views) owner(ref objectRef) string {
 	return ""
 }
 
-// fill has a new stream told of everything there is; what changes from now on reaches it by itself.
+// fill queues all existing objects for a new stream; later changes are queued by changed.
 func (v *views) fill(consumerID string, one *stream) {
 	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
 		one.put(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), false)
@@ -181,7 +180,7 @@ func (v *views) fill(consumerID string, one *stream) {
 	one.put(objectRef{kind: remote.KindSynced}, nil, false)
 }
 
-// changed tells those who see the object.
+// changed queues the object for the streams of its consumer.
 func (v *views) changed(kind string, o any, gone bool) {
 	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
@@ -202,14 +201,14 @@ func (v *views) broadcast(ref objectRef, o any, gone bool) {
 	owner, o := v.owner(ref), v.toHome(o)
 	for id, all := range v.open {
 		for _, one := range all {
-			if id == owner || gone { // what is gone may be nobody's by now: whoever was told of it is told
+			if id == owner || gone { // the owner of a deleted object may not be known any more: all streams that had it must hear
 				one.put(ref, o, gone)
 			}
 		}
 	}
 }
 
-// toHome gives a guest the addresses by which its home knows it.
+// toHome translates a guest's addresses to those by which its home knows it.
 func (v *views) toHome(o any) any {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -228,7 +227,7 @@ func (v *views) toHome(o any) any {
 	return &told
 }
 
-// twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
+// twinChanged queues a namespace that is a twin, or, with gone, no longer is.
 func (v *views) twinChanged(tw grants.Twin, gone bool) {
 	v.broadcast(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), gone)
 }

@@ -1,8 +1,8 @@
-// Package installed keeps the objects that Kith puts into a cluster (admission policies, their bindings, roles, custom
-// resources, the guests' RuntimeClass) as Kith made them: what somebody deletes or changes is mended at once, and told.
+// Package installed keeps the objects that Kith installs in a cluster (admission policies, their bindings, roles, CRDs, the guests'
+// RuntimeClass) as Kith made them: one that somebody deletes or changes is restored at once, and reported.
 //
-// The rooms say what they need; the daemon puts it there (Define, Apply) and gives it all to one Keeper. This room decides nothing about what is in an object,
-// and never touches one that it was not given.
+// Other packages define the objects; the daemon installs them (Define, Apply) and gives them all to one Keeper. This package does not decide
+// what is in an object, and never touches one that it was not given.
 package installed
 
 import (
@@ -33,7 +33,7 @@ import (
 	"kith.dev/core/queue"
 )
 
-// again is how long an object is left alone after it was mended: somebody who insists does not keep Kith busy.
+// again is the least time between two restorations of an object, so that somebody who keeps changing it does not keep Kith busy.
 const again = time.Second
 
 // Keeper holds the objects. Its methods may be called by many at once.

@@ -1,10 +1,9 @@
-// Package kinds is the table of the kinds of objects that travel between a consumer and a provider: one row says of a kind
-// which resource it is, which way it goes, what a consumer may do with it here, how many of it and of what size (RBAC, quota,
-// admission, bodies), and what becomes of an object of home in a twin. Another kind is another row, and its mapping.
+// Package kinds is the table of the Kubernetes kinds that are exchanged between a consumer and a provider. A row says which resource the kind
+// is, in which direction it goes, what a consumer may do with it at the provider, how many and how large (RBAC, quota, admission, request
+// bodies), and how an object of the home cluster is mapped to its copy in a twin namespace. To add a kind, add a row and its mapping.
 //
-// reflection brings by it what is at home to the peers; remote and hosting's views tell by it what is in the twins;
-// hosting/door and hosting/tenants bound by it what consumers write. NetworkPolicies are no row: they do not pass the API
-// server as such (core/netpolicy).
+// core/reflection uses it to copy objects to peers; core/remote and the views of core/hosting, to report what is in the twins; hosting/door
+// and hosting/tenants, to limit what consumers write. NetworkPolicies have no row: they are sent in a message of their own (core/netpolicy).
 //
-// It is pure: values and functions from values to values. It must never import what uses it, nor ask anybody anything.
+// It is pure: values and functions from values to values. It must never import its users, nor make a call.
 package kinds

@@ -49,11 +49,11 @@ type Kind struct {
 	MetadataPolicy string
 	// Bounds are more admission policies, for this kind alone.
 	Bounds []Bound
-	// Check looks at a body that a consumer sends, whose cost to be decoded was looked at before; nil: nothing else matters.
-	// media is its content type. weight is what it costs the provider besides its bytes, in bytes, also when it is refused.
+	// Check validates a request body of a consumer, whose decoding cost was checked before; nil: no more checks. media is its content type.
+	// weight is what it costs the provider besides its length, in bytes, also when it is refused.
 	Check func(media string, body []byte) (weight int64, err error)
 
-	// Here gives a body, which Check let pass, the addresses by which the provider knows the consumer's; nil: there are none in it.
+	// Here translates the consumer's addresses in a body that passed Check to those used at the provider; nil: the kind has none.
 	Here func(body []byte, t netplan.Translation) ([]byte, error)
 
 	// The consumer's side, of kinds that are reflected: those with Map.
@@ -64,20 +64,21 @@ type Kind struct {
 	// Informer watches the objects of home, of kinds that are held whole there. By name rather than by ForResource: that links the
 	// clients of all API groups, a tenth of kithd.
 	Informer func(informers.SharedInformerFactory) cache.SharedIndexInformer
-	// Stays reports whether an object means something in its own cluster only; nil: none does.
+	// Stays reports whether an object makes sense only in its own cluster and is not reflected; nil: all are.
 	Stays func(home metav1.Object) bool
-	// Map makes the object abroad, or says why there is none. It must not change home's.
+	// Map gives the object to write abroad, or the reason why there is none. It must not change home.
 	Map func(home Object, there *There) (abroad Object, why string)
-	// Depends gives in a few characters what the object abroad depends on besides home's; nil: on nothing.
+	// Depends gives a short key of everything that the object abroad depends on besides the one at home: Map runs again when the key
+	// changes. nil: it depends on nothing else.
 	Depends func(home Object, there *There) string
-	// OfPods: it depends on which pods are healthy, so it is looked at again when that changes.
+	// OfPods: it depends on which pods are healthy, so a change of that reconciles it.
 	OfPods bool
 	// TakeOut removes from got, which others may have changed, what a server-side apply of want leaves in it although want does
 	// not name it, and reports whether there was any; nil: there never is.
 	TakeOut func(got, want Object) (found bool)
 }
 
-// Quota is so many, and some more for each pod that was granted. Without a name they are not counted.
+// Quota is a limit of objects: Most, plus PerPod for each pod granted by the contract. Without a Name there is no limit.
 type Quota struct {
 	Name         corev1.ResourceName // in a ResourceQuota
 	Most, PerPod int64

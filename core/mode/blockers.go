@@ -18,7 +18,7 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// facts are what says whether this laptop can be tethered to a peer.
+// facts is all that decides whether this laptop can be tethered to a peer.
 type facts struct {
 	self       string // ID of this cluster
 	peer       *v1alpha1.Peer
@@ -36,7 +36,7 @@ type facts struct {
 	now        time.Time
 }
 
-// Check says what a tether to the peer would mean, and what is in the way. It changes nothing.
+// Check says what a tether to the peer would change, and what prevents it. It is a dry run.
 func (m *Machine) Check(ctx context.Context, peer *v1alpha1.Peer) (api.TetherCheck, error) {
 	f, blocked, err := m.weigh(ctx, peer, api.KeepWorkloads)
 	if err != nil {
@@ -136,7 +136,7 @@ func (f *facts) offering() (list []api.Problem) {
 	return list
 }
 
-// called is how the peer is called in the objects, which may be another name than the one it was asked by.
+// called is the peer's name in contracts, which may differ from the name by which the caller asked.
 func (f *facts) called() string {
 	for i := range f.peers {
 		if f.peers[i].Spec.ID == f.peer.Spec.ID {
@@ -190,7 +190,7 @@ func (f *facts) pending() (list []api.Problem) {
 	return list
 }
 
-// ofPeer is what the peer has against it.
+// ofPeer lists the blockers at the peer's side.
 func (f *facts) ofPeer() []api.Problem {
 	name := f.peer.Name
 	var no *peering.Problem
@@ -207,10 +207,10 @@ func (f *facts) ofPeer() []api.Problem {
 	return nil
 }
 
-// loose are the owner's pods that nothing would make again.
+// loose names the owner's pods without a controller, which a drain would lose.
 func (f *facts) loose() (names []string) {
 	for i := range f.pods {
-		if kinOf(&f.pods[i]) == loose {
+		if drainClassOf(&f.pods[i]) == drainOrphan {
 			names = append(names, f.pods[i].Namespace+"/"+f.pods[i].Name)
 		}
 	}
@@ -233,7 +233,7 @@ func (f *facts) effects() []string {
 	}
 	own := 0
 	for i := range f.pods {
-		if k := kinOf(&f.pods[i]); k != stays {
+		if k := drainClassOf(&f.pods[i]); k != drainIgnore {
 			own++
 		}
 	}

@@ -1,13 +1,13 @@
-// Package mode is whether this laptop decides for itself what it runs (Autonomous) or one company's cluster does (Tethered), and the
-// switch between the two: a table of idempotent steps, each written to a journal on the disk before it is begun, so that a switch that
-// was broken off at any point, by a kill or the loss of power, is finished or taken back by the next start.
+// Package mode switches this laptop between two modes: Autonomous, in which its own scheduler and controllers decide what it runs, and
+// Tethered, in which it is a node of another cluster, its company's. A switch is a table of idempotent steps. Each step is written to a
+// journal on the disk before it begins, so that after a crash or a loss of power at any point the next start completes or reverts the switch.
 //
-// The daemon makes one Machine and runs it; the local API asks it for switches; relations asks it who may have all of this laptop.
-// It tells the engine whether to decide, hosting whether to bind guests, and the front door where to lead.
+// The daemon makes one Machine and runs it; the local API requests switches; core/relations asks it which peer may have a contract for all
+// of this laptop. It turns the engine's scheduler and controllers on or off, hosting's binding of guests likewise, and points the front door
+// to the API server that is in charge.
 //
-// What the owner does to the company's Peer by other means is his word too: without spec.request the laptop is untethered, and without
-// the Peer it is so by force. The company's word is that its contract is over and that it answers BeginTether with a no.
+// The owner can also end a tether through the company's Peer object: removing spec.request untethers, deleting the Peer untethers by force.
+// The company ends it by ending its contract and refusing BeginTether.
 //
-// It must never move a pod or a packet by itself, nor decide what a company's users may do, nor speak for the company: that side is
-// core/mode/company.
+// It must never move a pod or a packet by itself, nor decide what a company's users may do. The company's side is core/mode/company.
 package mode

@@ -16,43 +16,42 @@ import (
 	"kith.dev/core/identity"
 )
 
-// kin is what a pod is to a drain.
-type kin int
+// drainClass says how a drain treats a pod.
+type drainClass int
 
 const (
-	stays kin = iota // it is not the owner's, belongs to the node, or has ended
-	again            // what made it makes it again after the tether
-	loose            // nobody would make it again
+	drainIgnore drainClass = iota // left alone: a guest, a pod of the node or of Kith, or one that has ended
+	drainEnd                      // ended: its controller recreates it after the tether
+	drainOrphan                   // it has no controller, so it would be lost
 )
 
-// kinOf says what a pod is to a drain.
-func kinOf(pod *corev1.Pod) kin {
+func drainClassOf(pod *corev1.Pod) drainClass {
 	switch {
 	case pod.Labels[v1alpha1.LabelConsumer] != "", pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy,
 		strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix), v1alpha1.Ended(pod.Status.Phase):
-		return stays
+		return drainIgnore
 	}
 	switch pod.Namespace {
 	case metav1.NamespaceSystem, "kube-public", corev1.NamespaceNodeLease, "kith", "kith-system":
-		return stays
+		return drainIgnore
 	}
 	owner := metav1.GetControllerOf(pod)
 	switch {
 	case owner == nil:
-		return loose
+		return drainOrphan
 	case owner.Kind == "DaemonSet", owner.Kind == "Node": // the latter of mirrors of static pods
-		return stays
+		return drainIgnore
 	}
-	return again
+	return drainEnd
 }
 
 const (
-	drainSlack = 30 * time.Second // beyond the longest grace period
-	drainMost  = 10 * time.Minute
+	drainSlack = 30 * time.Second // how long a drain waits beyond the longest grace period
+	drainMost  = 10 * time.Minute // and at most in all
 	drainLook  = 250 * time.Millisecond
 )
 
-// drain ends the owner's pods that something makes again after the tether. What makes them is stopped by now.
+// drain deletes the owner's pods that a controller will recreate after the tether. The controllers are stopped by now.
 func (m *Machine) drain(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -65,7 +64,7 @@ func (m *Machine) drain(ctx context.Context, j *journal) error {
 	return err
 }
 
-// ends ends what a drain ends of the pods that are seen, and reports whether there are none.
+// ends deletes the pods in seen that a drain ends. done: there are none left.
 func (m *Machine) ends(ctx context.Context, c *Cluster, seen client.Reader, j *journal) (done bool, err error) {
 	var pods corev1.PodList
 	if err := seen.List(ctx, &pods); err != nil {
@@ -75,7 +74,7 @@ func (m *Machine) ends(ctx context.Context, c *Cluster, seen client.Reader, j *j
 	var grace int64
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if kinOf(pod) != again {
+		if drainClassOf(pod) != drainEnd {
 			continue
 		}
 		left = append(left, pod.Namespace+"/"+pod.Name)
@@ -110,7 +109,7 @@ func some(names []string, all int) string {
 	return strings.Join(shown, ", ")
 }
 
-// guests are the pods of the company that run here; ending: those too that are being ended.
+// guests names the company's pods that run here; with ending, also those being deleted.
 func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal, ending bool) (names []string, err error) {
 	id, err := identity.ParseID(j.ID)
 	if err != nil {
@@ -128,7 +127,8 @@ func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal, ending boo
 	return names, nil
 }
 
-// cutting is the journal with the guests of the company that run now; nil when it has them already, or there are none.
+// cutting gives the journal with the names of the company's pods that run now and are about to be cut off; nil when it names some
+// already, or there are none.
 func (m *Machine) cutting(ctx context.Context, c *Cluster, j *journal) (*journal, error) {
 	if len(j.Cut) > 0 {
 		return nil, nil

@@ -13,7 +13,8 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// leave has the company give this laptop back, and waits until it did.
+// leave asks the company to end the tether, and waits until its contract and pods are gone here, or leavePatience (awayPatience
+// while it does not answer, the owner's timeout if set) is over.
 func (m *Machine) leave(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -23,12 +24,12 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	silent := "" // why the company does not answer
 	if !contact.Reachable {
 		silent = contact.Why
-	} else if !m.told {
+	} else if !m.delivered {
 		patience := oneCall // it may be slow; one that is gone is noticed meanwhile
 		if j.Force {
 			patience = goodbye
 		}
-		m.told = m.farewell(ctx, j, patience)
+		m.delivered = m.farewell(ctx, j, patience)
 		if contact = m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
 			silent = contact.Why
 		}
@@ -40,7 +41,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
-	if len(inForce)+guests == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
+	if len(inForce)+guests == 0 && (m.delivered || !contact.Reachable || time.Since(m.began) > awayPatience) {
 		return nil
 	}
 	limit := leavePatience
@@ -63,7 +64,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	return &waiting{why: why, after: min(rest, time.Second)}
 }
 
-// farewell reports whether the company heard that it is to give this laptop back.
+// farewell calls EndTether at the company. It is true when the company has ended the tether, or says that there is none.
 func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
 	to, err := m.reach(m.peer(ctx, j))
 	if err == nil {
@@ -78,7 +79,7 @@ func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Durati
 	return err == nil || is && final(no) // which has nothing to give back
 }
 
-// end ends what is left of the contract, and notes which guests that cuts.
+// end ends the contracts that are still in force. It first writes the names of the guests that this cuts off into the journal.
 func (m *Machine) end(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -105,8 +106,8 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: endLook}
 }
 
-// left is what the company has here: contracts that nobody ended, and how many pods. The namespaces that these leave are cleared away later, by
-// the contract's own reconciler: nobody waits for them.
+// left gives what the company still has here: contracts in force, and how many pods. Their namespaces are not waited for: the contract's
+// own reconciler deletes them.
 func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v1alpha1.Contract, guests int, err error) {
 	all, err := contracts(ctx, c.Fresh, j)
 	if err != nil {
@@ -121,7 +122,7 @@ func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v
 	return inForce, len(names), err
 }
 
-// start has this laptop decide again. No guest is bound here any more by then.
+// start turns the local scheduler and controllers on again, after hosting has stopped binding guests.
 func (m *Machine) start(ctx context.Context, j *journal) error {
 	if c := m.cfg.Cluster(); c != nil {
 		c.SetBinding(false)
@@ -135,7 +136,7 @@ func (m *Machine) start(ctx context.Context, j *journal) error {
 	return nil
 }
 
-// comeHome takes the traces of the tether off the Peer. The front door was led home before.
+// comeHome removes the tether from the Peer's spec and status. The front door leads home already.
 func (m *Machine) comeHome(ctx context.Context, j *journal) error {
 	if m.cfg.Door != nil && m.led != home {
 		return errNoCluster
@@ -151,7 +152,7 @@ func (m *Machine) comeHome(ctx context.Context, j *journal) error {
 	return clear(ctx, c, peer)
 }
 
-// clear takes the traces of a tether of this laptop off a Peer.
+// clear removes a tether of this laptop from a Peer's spec and status.
 func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
 	if peer.Spec.Request != nil && peer.Spec.Request.Tether {
 		before := peer.DeepCopy()
@@ -166,7 +167,7 @@ func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
 	return client.IgnoreNotFound(record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }))
 }
 
-// tidy takes away the traces of a tether whose journal is not there any more.
+// tidy does so for a tether that has no journal any more.
 func (m *Machine) tidy(ctx context.Context, c *Cluster) error {
 	var peers v1alpha1.PeerList
 	if err := c.Fresh.List(ctx, &peers); err != nil {

@@ -21,8 +21,8 @@ const (
 	maxNamed       = 64       // namespaces, and guests that were cut, which a journal names
 )
 
-// journal is where the switch is. It is on the disk before a step is begun; without one the laptop is autonomous. It is never changed, but
-// replaced.
+// journal is the state of a switch or a tether, written to the disk before a step begins; without one the laptop is autonomous. It is
+// immutable: a new one replaces it.
 type journal struct {
 	Version int       `json:"version"`
 	Goal    api.Mode  `json:"goal"`  // Tethered or Autonomous
@@ -36,36 +36,36 @@ type journal struct {
 	LocalWorkloads api.LocalWorkloads `json:"localWorkloads,omitempty"`
 	Confirmed      bool               `json:"confirmed,omitempty"` // the owner gave the company's ID: there is no code to compare
 	Former         string             `json:"former,omitempty"`    // revision of the contract with the company that was in force before
-	Held           bool               `json:"held,omitempty"`      // the front door led to the company already
+	Held           bool               `json:"held,omitempty"`      // the front door has led to the company since this switch
 
-	User       string    `json:"user,omitempty"`       // as which this laptop's users work there
+	User       string    `json:"user,omitempty"`       // name under which the company's API server knows this laptop's users
 	Namespaces []string  `json:"namespaces,omitempty"` // "team-a (edit)"
 	Down       time.Time `json:"down,omitzero"`        // since when the company does not answer
 
-	Why     string        `json:"why,omitempty"`     // of the way back, unless the owner wanted it
+	Why     string        `json:"why,omitempty"`     // why the laptop is being untethered, unless its owner wanted it
 	Problem api.Code      `json:"problem,omitempty"` // with Why
 	Do      string        `json:"do,omitempty"`      // with Why
 	Force   bool          `json:"force,omitempty"`
-	Timeout time.Duration `json:"timeout,omitempty"` // nanoseconds; 0: as it is reached
+	Timeout time.Duration `json:"timeout,omitempty"` // nanoseconds that leaving may take; 0: the default, which depends on whether the company answers
 	Cut     []string      `json:"cut,omitempty"`     // guests, "team-a/web-0", that ran when their contract was ended here
 	CutMore int           `json:"cutMore,omitempty"` // how many more there were
 }
 
-// to is the journal of the next step.
+// to gives the journal for another step.
 func (j *journal) to(s step) *journal {
 	next := *j
 	next.Step, next.Since = s, now()
 	return &next
 }
 
-// back is the journal of the first step of the way back.
+// back gives the journal for the first step of untethering.
 func (j *journal) back() *journal {
 	next := j.to(stages[j.Step].back)
 	next.Goal = api.Autonomous
 	return next
 }
 
-// now is by the clock on the wall, which goes on while the laptop sleeps.
+// now is the wall clock time: the monotonic clock of time.Now stands still while the laptop sleeps.
 func now() time.Time { return time.Now().Round(0) }
 
 // parseJournal reads one journal and nothing else.

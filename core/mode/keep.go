@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	settling = 5 * time.Second  // in which a kithd that has just started finds the company
-	blink    = 3 * time.Second  // a loss shorter than this is none: nobody is told
-	waking   = 20 * time.Second // in which a laptop finds its network
+	settling = 5 * time.Second  // what a kithd that has just started gets to find the company
+	blink    = 3 * time.Second  // a shorter loss of contact is not reported
+	waking   = 20 * time.Second // what a laptop that woke from sleep gets to find its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
 )
@@ -27,7 +27,7 @@ const (
 // home is where the front door of an autonomous laptop leads.
 const home = "home"
 
-// point leads the front door to where it is to lead at this step and with this contact.
+// point leads the front door to the local API server, the company's, or a refusal, depending on the step and on whether the company answers.
 func (m *Machine) point(j *journal) {
 	if m.cfg.Door == nil {
 		return
@@ -44,7 +44,7 @@ func (m *Machine) point(j *journal) {
 	var to frontdoor.Destination
 	var err error
 	key := "company"
-	leads := contact.Reachable && stages[j.Step].mode != api.Untethering // there its users are nobody any more, from one moment to the next
+	leads := contact.Reachable && stages[j.Step].mode != api.Untethering // while untethering, the company may revoke the users' rights at any moment
 	if leads {
 		to, err = m.cfg.Company(m.peer(context.Background(), j))
 	}
@@ -68,7 +68,7 @@ func (m *Machine) leadHome() error {
 	return nil
 }
 
-// refusal is what the front door says while the company does not answer.
+// refusal makes the front door answer 503 while the company does not answer.
 func (m *Machine) refusal(j *journal) frontdoor.Destination {
 	switch {
 	case stages[j.Step].mode == api.Untethering:
@@ -91,7 +91,7 @@ func (m *Machine) lostSince(j *journal) string {
 
 func clock(t time.Time) string { return t.Local().Format("15:04:05 on 2 January") }
 
-// until is when this laptop takes itself back; zero: never.
+// until is when the tether ends by itself if the company does not answer before; zero: never.
 func (m *Machine) until(j *journal) time.Time {
 	if m.cfg.Patience <= 0 || j.Down.IsZero() || j.Step != tethered {
 		return time.Time{}
@@ -113,7 +113,7 @@ func cached(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Peer, error)
 	return object(ctx, &Cluster{Fresh: c.Client}, j)
 }
 
-// keep is what a tethered laptop does. It follows whether the company answers, and whether it still has this laptop.
+// keep is the step of a tethered laptop. It watches whether the company answers, and whether its contract still exists.
 func (m *Machine) keep(ctx context.Context, j *journal) error {
 	m.still(ctx)
 	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
@@ -142,10 +142,10 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	return m.without(ctx, j)
 }
 
-// still has the engine told once in this process that it is not to decide. It is noted at once, and an engine that does not answer yet is
-// told by whoever runs it.
+// still turns the engine's scheduler and controllers off, once per process. Engine.Decide writes the wish to the disk at once; if the
+// engine does not answer yet, its supervisor repeats it later.
 func (m *Machine) still(ctx context.Context) {
-	if m.told {
+	if m.delivered {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, goodbye)
@@ -156,11 +156,11 @@ func (m *Machine) still(ctx context.Context) {
 	}
 	if c := m.cfg.Cluster(); c != nil {
 		c.SetBinding(true)
-		m.told = true
+		m.delivered = true
 	}
 }
 
-// again replaces the journal without another step.
+// again replaces the journal and stays at the same step.
 func (m *Machine) again(from, to *journal) error {
 	return orWait(m.put(from, to), &waiting{after: time.Nanosecond})
 }
@@ -172,7 +172,7 @@ func orWait(err error, wait *waiting) error {
 	return wait
 }
 
-// owned is the way back when the owner took the wish away from the Peer by other means than kith untether.
+// owned fails, which ends the tether, when the owner deleted the Peer or its spec.request by other means than kith untether.
 func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
 	peer, err := cached(ctx, c, j)
 	if err != nil || peer != nil && peer.Spec.Request != nil {
@@ -182,14 +182,15 @@ func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
 	case err != nil:
 		return err
 	case peer == nil:
-		return gone(j)
+		return peerDeleted(j)
 	case peer.Spec.Request == nil:
 		return &failed{code: api.CodeConflict, why: "the request to " + j.Peer + " was taken back here"}
 	}
 	return nil
 }
 
-// missed waits for a company that does not answer.
+// missed handles a company that does not answer: after blink the loss goes into the journal (Down), after Config.Patience it ends
+// the tether.
 func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.lost.IsZero() {
 		m.lost = now()
@@ -223,10 +224,12 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	return wait
 }
 
-// slept reports whether the laptop slept in a time that is so long by the clock on the wall and by the one that stands still then.
+// slept reports whether the laptop was asleep during a span, from its length by the wall clock and by the monotonic clock, which stands
+// still then.
 func slept(wall, awake time.Duration) bool { return wall-awake > blink }
 
-// without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.
+// without handles a tether whose contract has ended while the company answers: either the company has ended the tether, or it will ask for a
+// new contract.
 func (m *Machine) without(ctx context.Context, j *journal) error {
 	wait := &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
 	if time.Since(m.asked) < longest {
@@ -242,7 +245,7 @@ func (m *Machine) without(ctx context.Context, j *journal) error {
 	return wait
 }
 
-// show writes the step into the Peer, for kubectl, and reports whether it stands there. That it does not is no reason to stop.
+// show writes the step into the Peer's status, for kubectl, and reports whether it is there. A failure does not stop the switch.
 func (m *Machine) show(ctx context.Context, j *journal) bool {
 	c := m.cfg.Cluster()
 	key := fmt.Sprint(j.Step, j.Since, j.User, m.heard().why)

@@ -26,7 +26,7 @@ type Engine interface {
 	Decide(ctx context.Context, on bool) error
 }
 
-// Cluster is what there is while the local API server answers.
+// Cluster is the local cluster, while its API server answers.
 type Cluster struct {
 	Client     client.Client
 	Fresh      client.Reader // past the cache
@@ -41,16 +41,16 @@ type Config struct {
 	Path      string                                              // of the journal
 	ID        string                                              // of this cluster
 	Engine    Engine                                              // nil: there is no Kubernetes here
-	Ours      bool                                                // the cluster is one that Kith runs: others cannot be told what to decide
+	Ours      bool                                                // Kith runs the cluster; in others it cannot turn scheduler and controllers off
 	Home      func() (frontdoor.Destination, error)               // the local API server, once it is ready
 	Company   func(*v1alpha1.Peer) (frontdoor.Destination, error) // the API server of a company, through its peer API
 	Door      Door                                                // nil: there is none, and the laptop cannot be tethered
 	Cluster   func() *Cluster                                     // nil while the API server does not answer
 	Directory link.Directory
-	Changed   func() <-chan struct{} // closed when a contact, a Peer, a Contract or what Cluster gives is another one than when it was asked for
-	Patience  time.Duration          // autoUntetherAfter: how long the company may not answer before this laptop decides again; 0: for ever
+	Changed   func() <-chan struct{} // closed at the next change of a contact, a Peer, a Contract or the result of Cluster
+	Patience  time.Duration          // autoUntetherAfter: after how long without an answer of the company the laptop is untethered; 0: never
 	Announce  func(api.Event)
-	Notify    func() // Status gives something else
+	Notify    func() // called when Status has changed
 	Log       *slog.Logger
 }
 
@@ -61,36 +61,38 @@ type company interface {
 	EndTether(ctx context.Context) error
 }
 
-// Machine is the mode and its switch. Make it with New. All methods may be called by many at once.
+// Machine holds the mode and runs its switches. Make it with New. Safe for concurrent use.
 type Machine struct {
 	cfg   Config
 	reach func(*v1alpha1.Peer) (company, error)
 	write func(path string, j *journal) error
 
 	now     atomic.Pointer[journal] // as it is on the disk; nil: autonomous
-	changed notify.Broadcast        // notifies when now or said is another
+	changed notify.Broadcast        // notifies when now or said has changed
 
 	mu      sync.Mutex
-	cancel  context.CancelFunc // ends what Run does at this moment, because something else was ordered
+	cancel  context.CancelFunc // interrupts the current step of Run, because another switch was requested
 	said    saying
 	last    result
 	resumed bool // the switch under way was begun by an earlier process
 
-	// Of Run alone.
+	// Used by Run's goroutine only.
 	began  time.Time // when this process began the step
 	begun  *journal  // the first one of the step
-	led    string    // where the front door leads, as far as this process led it
+	led    string    // where this process last pointed the front door; "": not yet
 	tidied bool
-	awake  time.Time // since when this laptop is
-	looked time.Time // when it was last seen to be
-	lost   time.Time // when this process first saw that it does not
-	told   bool      // the company that it is to give this laptop back, or that it has it
-	pause  time.Duration
-	asked  time.Time // when a company was asked last whether it still has this laptop
-	shown  string    // in the Peer
+	awake  time.Time // when this laptop last woke from sleep, or this process started
+	looked time.Time // when Run last compared the clocks, to notice a sleep
+	lost   time.Time // when this process first found the company unreachable; zero: it is reachable
+	// delivered: the one call that the current step makes has succeeded, so it is not repeated: in joining BeginTether, in leaving
+	// EndTether, in tethered Engine.Decide(false).
+	delivered bool
+	pause     time.Duration
+	asked     time.Time // when a company was asked last whether it still has this laptop
+	shown     string    // in the Peer
 }
 
-// saying is what there is to say of the step at this moment.
+// saying is what Status says about the current step.
 type saying struct {
 	why     string
 	code    string
@@ -145,7 +147,7 @@ type waiting struct {
 
 func (w *waiting) Error() string { return w.why }
 
-// failed is the error of a step that cannot be done: the way is back.
+// failed is the error of a step that cannot be done: the switch is reverted, or the tether ended.
 type failed struct {
 	code    api.Code
 	why, do string
@@ -160,7 +162,7 @@ const (
 	longest    = 2 * time.Second
 )
 
-// turn looks at the step once, and waits if it is not done.
+// turn tries the current step once, and waits if it is not done.
 func (m *Machine) turn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +176,7 @@ func (m *Machine) turn(ctx context.Context) error {
 	}
 	m.tidied = false
 	if m.begun == nil || m.begun.Step != j.Step || m.begun.Attempt != j.Attempt {
-		m.begun, m.began, m.told, m.pause = j, time.Now(), false, firstPause
+		m.begun, m.began, m.delivered, m.pause = j, time.Now(), false, firstPause
 		m.say(saying{})
 		m.cfg.Log.Info("the mode comes to a step", "step", j.Step, "peer", j.Peer, "goal", j.Goal)
 	}
@@ -223,7 +225,7 @@ func sleep(ctx context.Context, changed <-chan struct{}, after time.Duration) {
 	}
 }
 
-// rest is what an autonomous laptop does: it sees to it once that everything is as it is to be.
+// rest is the loop body of an autonomous laptop: it makes sure once that nothing of a tether is left.
 func (m *Machine) rest(ctx context.Context, changed <-chan struct{}) error {
 	m.begun = nil
 	if m.tidied {
@@ -266,7 +268,7 @@ func (m *Machine) put(from, to *journal) error {
 	return err
 }
 
-// replace needs mu.
+// replace is called with mu held.
 func (m *Machine) replace(from, to *journal) (bool, error) {
 	if m.now.Load() != from {
 		return false, nil
@@ -284,8 +286,8 @@ func (m *Machine) replace(from, to *journal) (bool, error) {
 	return true, nil
 }
 
-// Company is the cluster ID of the company that has, or is about to have, all of this laptop; "" while it is autonomous. joins reports
-// whether a contract may be signed with it now: the switch is as far as that.
+// Company is the cluster ID of the company that this laptop is tethered to, or is switching to; "" while it is autonomous. joins reports
+// whether the switch has come so far that a contract may be signed with it.
 func (m *Machine) Company() (id string, joins bool) {
 	j := m.now.Load()
 	if j == nil {

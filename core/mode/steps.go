@@ -69,7 +69,7 @@ func (s stage) goal() api.Mode {
 	return api.Tethered
 }
 
-// follow is the journal after the step is done.
+// follow gives the journal for the step after this one; nil when the switch home is complete.
 func (s stage) follow(j *journal) *journal {
 	switch {
 	case s.next == "":
@@ -86,9 +86,9 @@ func (s stage) follow(j *journal) *journal {
 
 const (
 	joinPatience  = 60 * time.Second
-	staleContract = 10 * time.Second // after which a contract of before is taken for what the company wants
+	staleContract = 10 * time.Second // after which an unchanged contract of before the tether is taken as the one the company wants
 	leavePatience = 2 * time.Minute
-	awayPatience  = 3 * time.Second // in leaving, of a company that does not answer: a connection that takes longer does not come about
+	awayPatience  = 3 * time.Second // how long leaving waits for a company that does not answer: a connection takes less, or fails
 	endPatience   = time.Minute
 	endLook       = 200 * time.Millisecond
 	oneCall       = 10 * time.Second
@@ -98,12 +98,12 @@ const (
 // errNoCluster is why a step waits that needs the API server here.
 var errNoCluster = &waiting{why: "the Kubernetes of this laptop does not answer yet", after: time.Second}
 
-// gone is the way back because the Peer was deleted.
-func gone(j *journal) error {
+// peerDeleted is the error that ends the switch, or the tether, because the company's Peer object was deleted here.
+func peerDeleted(j *journal) error {
 	return &failed{code: api.CodeConflict, why: "the Peer " + j.Peer + " was deleted here", force: true}
 }
 
-// object reads the Peer past the cache. nil: it is gone, or another cluster has its name.
+// object reads the Peer from the API server, not the cache. nil: it was deleted, or its name is now another cluster's.
 func object(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Peer, error) {
 	var peer v1alpha1.Peer
 	if err := c.Fresh.Get(ctx, client.ObjectKey{Name: j.Peer}, &peer); apierrors.IsNotFound(err) || err == nil && peer.Spec.ID != j.ID {
@@ -114,7 +114,7 @@ func object(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Peer, error)
 	return &peer, nil
 }
 
-// wish is what is written into the Peer of the company.
+// wish is the spec.request for the company's Peer that asks it to tether this laptop.
 func wish(j *journal) *v1alpha1.ResourceRequest {
 	request := &v1alpha1.ResourceRequest{Tether: true, Attempt: j.Attempt}
 	if j.Confirmed {
@@ -123,7 +123,7 @@ func wish(j *journal) *v1alpha1.ResourceRequest {
 	return request
 }
 
-// ask has relations ask the company, and waits for what its owner or policy says.
+// ask writes the request into the company's Peer, which core/relations sends, and waits until the company's owner or policy answers.
 func (m *Machine) ask(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -134,7 +134,7 @@ func (m *Machine) ask(ctx context.Context, j *journal) error {
 	case err != nil:
 		return err
 	case peer == nil:
-		return gone(j)
+		return peerDeleted(j)
 	}
 	out, state := peer.Status.Outgoing, peer.Status.Tether
 	switch wants := peer.Spec.Request != nil && peer.Spec.Request.Tether && peer.Spec.Request.Attempt == j.Attempt; {
@@ -161,7 +161,7 @@ func (m *Machine) ask(ctx context.Context, j *journal) error {
 	return &waiting{after: 2 * longest}
 }
 
-// confirmation is what the owner has to agree to before the company's yes counts.
+// confirmation is what this laptop's owner must confirm before the company's acceptance counts; nil: nothing.
 func confirmation(out v1alpha1.DirectionStatus) *api.Confirmation {
 	if out.Confirm == nil {
 		return nil
@@ -173,7 +173,8 @@ func confirmation(out v1alpha1.DirectionStatus) *api.Confirmation {
 	return asked
 }
 
-// stop turns off what decides here. Hosting binds guests only then: two would bind the same pod otherwise.
+// stop turns the local scheduler and controllers off. Only then may hosting bind guests to this node: two schedulers would bind the
+// same pod.
 func (m *Machine) stop(ctx context.Context, j *journal) error {
 	if err := m.cfg.Engine.Decide(ctx, false); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (m *Machine) stop(ctx context.Context, j *journal) error {
 	return nil
 }
 
-// join has the company make the contract, and waits until this laptop is its node.
+// join calls BeginTether at the company, and waits until its contract is in force and this laptop is a node there.
 func (m *Machine) join(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {
@@ -203,8 +204,8 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		}
 		return &waiting{why: j.Peer + " does not answer: " + contact.Why, after: longest}
 	}
-	if !m.told {
-		if err := rivals(ctx, c, j); err != nil {
+	if !m.delivered {
+		if err := checkNoOtherPeering(ctx, c, j); err != nil {
 			return err
 		}
 		grant, err := m.begin(ctx, j)
@@ -223,7 +224,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		next := *j
 		next.User, next.Namespaces = grant.User, words(grant.Namespaces)
 		err = m.put(j, &next)
-		m.told = err == nil
+		m.delivered = err == nil
 		return orWait(err, &waiting{after: time.Nanosecond})
 	}
 	ctr, err := m.contract(ctx, c, j)
@@ -235,7 +236,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 	case err != nil:
 		return err
 	case peer == nil:
-		return gone(j)
+		return peerDeleted(j)
 	case ctr != nil && (revision(ctr) != j.Former || time.Since(m.began) > staleContract) && peer.Status.Incoming.State == v1alpha1.StateConnected:
 		return nil
 	case late:
@@ -244,8 +245,9 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 	return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 }
 
-// rivals is the way back because a peering came about since the owner's wish was weighed.
-func rivals(ctx context.Context, c *Cluster, j *journal) error {
+// checkNoOtherPeering fails if a contract with another peer was made since the blockers were checked: a laptop is tethered only
+// while it has no other peering.
+func checkNoOtherPeering(ctx context.Context, c *Cluster, j *journal) error {
 	f := facts{peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}, now: time.Now()}
 	var all v1alpha1.ContractList
 	if err := c.Fresh.List(ctx, &all); err != nil {
@@ -258,7 +260,7 @@ func rivals(ctx context.Context, c *Cluster, j *journal) error {
 	return nil
 }
 
-// final reports whether a company's no will be the same the next time.
+// final reports whether trying again after this refusal is useless.
 func final(no *peering.Problem) bool {
 	switch no.Code {
 	case peering.CodeForbidden, peering.CodeNotFound, peering.CodeDeclined, peering.CodeExpired, peering.CodeVersion, peering.CodeConflict:
@@ -274,7 +276,7 @@ func words(namespaces []peering.TetherNamespace) (list []string) {
 	return list
 }
 
-// begin tells the company to have this laptop.
+// begin calls BeginTether at the company, for at most oneCall.
 func (m *Machine) begin(ctx context.Context, j *journal) (*peering.TetherGrant, error) {
 	to, err := m.reach(m.peer(ctx, j))
 	if err != nil {
@@ -286,13 +288,13 @@ func (m *Machine) begin(ctx context.Context, j *journal) (*peering.TetherGrant, 
 	return answer.Grant, err
 }
 
-// contract is the live one under which the company has this laptop; nil when there is none.
+// contract is the contract in force under which the company runs pods here; nil when there is none.
 func (m *Machine) contract(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Contract, error) {
 	list, err := contracts(ctx, c.Client, j)
 	return record.Live(list), err
 }
 
-// contracts are all under which the company has, or had, this laptop.
+// contracts lists all contracts, also ended ones, that the company's current key has or had with this laptop as provider.
 func contracts(ctx context.Context, c client.Reader, j *journal) (list []v1alpha1.Contract, err error) {
 	all, err := record.Contracts(ctx, c, j.Peer, v1alpha1.RoleProvider)
 	peer := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: j.ID}}
@@ -308,5 +310,5 @@ func revision(ctr *v1alpha1.Contract) string {
 	return fmt.Sprintf("%s/%d", ctr.Spec.ID, ctr.Spec.Revision)
 }
 
-// lead is done when the front door was led: that is seen to before every step.
+// lead has nothing to do: point redirects the front door before every step.
 func (m *Machine) lead(context.Context, *journal) error { return nil }

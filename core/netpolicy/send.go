@@ -122,10 +122,10 @@ func (p *Peer) Run(ctx context.Context) {
 	}
 }
 
-// Wake has what the peer holds compared with what it should.
+// Wake checks whether the policies have changed, and sends them if so.
 func (p *Peer) Wake() { p.wake.Notify() }
 
-// Again has all that holds sent once more: the peer was away, and may be of another version by now.
+// Again sends all policies once more: the peer was away, and may run another version now.
 func (p *Peer) Again() {
 	p.twins.Lock()
 	p.twins.opened++
@@ -152,7 +152,7 @@ func (p *Peer) Close(home string) {
 	p.Wake()
 }
 
-// Prepare has the peer hold what there is, before a pod goes there.
+// Prepare makes sure that the peer has the current policies before a pod goes there.
 func (p *Peer) Prepare(ctx context.Context) error {
 	if err := p.send(ctx); err != nil {
 		return fmt.Errorf("tell %s which NetworkPolicies hold: %w", p.cfg.Name, err)
@@ -212,7 +212,7 @@ func (p *Peer) message(ctx context.Context) (opened int, m *Policies, err error)
 	return opened, h.message(), nil
 }
 
-// tell says on the policies which of them do not hold at the peer, or, with a cause for all, that none does. Each cause is said once.
+// tell writes events on the policies that are not enforced at the peer, or, with a cause for all, on every policy. Each cause is reported once.
 func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all string) {
 	causes, now := map[client.ObjectKey]string{}, map[client.ObjectKey]string{}
 	for _, one := range refused {

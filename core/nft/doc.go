@@ -1,4 +1,4 @@
-// Package nft keeps nftables tables of Kith's own in the kernel: rooms say as values what is to be in theirs, made of the words here, and a
-// Keeper changes what differs, leaves the rest as it is, and finds out when somebody took it away. fence and guestnet use it. It
-// never touches a table that it was not given, and knows nothing of what a table is for.
+// Package nft keeps nftables tables of Kith's own in the kernel. Callers describe a table as a value (Table, with rules built from the functions
+// here); a Keeper applies only what differs, and notices when somebody removes it. core/fence, guestnet and overlay use it. It never
+// touches a table that it was not given, and does not know what a table is for.
 package nft

@@ -30,8 +30,8 @@ type Keeper struct {
 	news    atomic.Bool // of one of them, since the last look
 }
 
-// Keep has the kernel hold tables, which are always of the same families; packets see all of a change or nothing. What does not differ from
-// the last time is left alone. Tables that an earlier process left are replaced, but only if this one is sure of what should be there.
+// Keep makes the kernel's tables equal to these, which must be of the same families each time, in one transaction; what did not change since
+// the last call is not written. Tables that an earlier process left are replaced only if sure says that these are right.
 func (k *Keeper) Keep(is []Table, sure bool) error {
 	size, err := k.standing(is)
 	if err != nil {
@@ -96,7 +96,7 @@ func room(c *netlink.Conn) error {
 	return nil
 }
 
-// Renew has the elements of a set that pass last for their time again, from now on.
+// Renew restarts the timeouts of the elements of a set with Passing.
 func (k *Keeper) Renew(family nftables.TableFamily, s Set) error {
 	c, err := nftables.New(k.Options...)
 	if err != nil {

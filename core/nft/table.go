@@ -34,9 +34,9 @@ type Set struct {
 	Data     nftables.SetDatatype // of a map; TypeVerdict leads to chains
 	Elements []nftables.SetElement
 
-	Passing bool          // its elements end by themselves, after the time that each has; see Keeper.Renew
-	Room    uint32        // rules fill it, with as many elements at most; it has none of its own
-	Lasts   time.Duration // of what rules put in, unless it goes for another reason
+	Passing bool          // its elements have timeouts, one each; see Keeper.Renew
+	Room    uint32        // not 0: rules add the elements, at most so many
+	Lasts   time.Duration // timeout of elements that rules add
 }
 
 // change brings a table from what was to what is, in an order in which nothing is named that is not there.

@@ -1,5 +1,4 @@
-// Package notify wakes goroutines that wait for a change. Rooms that answer long polls and the daemon use it; it carries no word of what
-// changed: whoever is woken looks for itself.
+// Package notify wakes goroutines that wait for a change. It does not say what has changed: whoever is woken must check.
 package notify
 
 import "sync"

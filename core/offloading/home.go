@@ -20,10 +20,9 @@ import (
 // annotationKept on a PodTemplate holds the name of the bare pod that is kept in it.
 const annotationKept = "kith.dev/kept-pod"
 
-// bringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are evicted, and
-// their controllers make them again; bare pods are kept first, to be made again here. It does not wait for their end, which
-// may take as long as a peer cannot be reached. What a PodDisruptionBudget holds back stays where it is, and stays holds a sentence
-// for each such pod; with force they are deleted, and no budget is asked.
+// bringHome evicts pods from their virtual nodes, each with its own grace period. Controllers recreate their pods; pods without one are first
+// saved (see Keep), to be recreated here. It does not wait for their end, which may take as long as the peer cannot be reached. A pod that a
+// PodDisruptionBudget protects stays, and stays has a sentence on each of them; with force they are deleted without asking the budget.
 func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod, force bool) (stays []string, err error) {
 	var work errgroup.Group
 	work.SetLimit(16)
@@ -62,7 +61,7 @@ func evict(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	return c.SubResource("eviction").Create(ctx, pod.DeepCopy(), Eviction(pod))
 }
 
-// Eviction asks for the end of this pod, and of no other that has its name by then.
+// Eviction is the eviction of this very pod (by UID), not of a later one of its name.
 func Eviction(pod *corev1.Pod) *policyv1.Eviction {
 	return &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
@@ -91,9 +90,8 @@ func heldBy(err error) string {
 	return ""
 }
 
-// Keep writes a bare pod down as a PodTemplate before somebody takes it from its virtual node: leaving may take as long
-// as a peer cannot be reached, and this process may end meanwhile. Pods that a controller makes again, and those that
-// are leaving already, are not kept. It may be called again.
+// Keep saves a pod without a controller as a PodTemplate before it is taken from its virtual node: its end may take as long as the peer cannot
+// be reached, and this process may be restarted meanwhile. Pods with a controller, and pods in deletion, are not saved. Idempotent.
 func Keep(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	if !bare(pod) || ended(pod) {
 		return nil
@@ -116,8 +114,8 @@ func Keep(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	return nil
 }
 
-// remake makes the kept pods of a namespace again, each once its former self is gone, and counts those that wait for that;
-// behind: what the cache shows of some is not so any more.
+// remake recreates the saved pods of a namespace, each once the former pod is gone, and counts those that still wait; behind: the cache is
+// out of date about some of them.
 func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int, behind bool, err error) {
 	var all corev1.PodTemplateList
 	if err := r.client.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {

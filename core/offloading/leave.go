@@ -17,11 +17,11 @@ import (
 type Permit int
 
 const (
-	// Withdrawn: none may be there, and no twin of their namespace; it is the zero value.
+	// Withdrawn: no pods of the namespace may be at the peer, nor a twin of it. It is the zero value.
 	Withdrawn Permit = iota
-	// Refused: those that are there may stay; others have no business on the peer's node.
+	// Refused: pods that run there may stay; no others may go, or wait on the peer's node.
 	Refused
-	// Ending: those that are there are fetched home in a moment, and so are others on the peer's node; none goes any more.
+	// Ending: no more pods may go; all that are on the peer's node will be evicted in a moment.
 	Ending
 	// Granted: they may go.
 	Granted
@@ -52,8 +52,8 @@ type Permits struct {
 	cached, fresh client.Reader
 }
 
-// NewPermits makes Permits that read from a cache, and past it before they say no: what they say no to may end for good, and the
-// cache may not have heard of an offloading yet by which the API server let a pod go already.
+// NewPermits makes Permits that read from a cache. Before they refuse they read from the API server: a refused pod may fail for good, and the
+// cache may not have the NamespaceOffloading yet under which the API server admitted the pod.
 func NewPermits(cached, fresh client.Reader) *Permits { return &Permits{cached: cached, fresh: fresh} }
 
 // Of gives the permit of a home namespace for a peer, and why it is not Granted.

@@ -31,7 +31,7 @@ func toleratesBoth(pod *corev1.Pod) bool {
 	})
 }
 
-// ended tells whether nothing will move the pod any more.
+// ended reports whether the pod has ended for good.
 func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || v1alpha1.Ended(pod.Status.Phase)
 }
@@ -41,13 +41,14 @@ func waits(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && !ended(pod) && !ownedBy(pod, "DaemonSet")
 }
 
-// stuckAtHome tells whether the pod waits for a node and, made before its namespace was offloaded, may not go abroad.
+// stuckAtHome reports whether the pod has no node and, since it was created before its namespace was offloaded, lacks the tolerations to go
+// to a peer.
 func stuckAtHome(pod *corev1.Pod) bool {
 	return waits(pod) && !toleratesBoth(pod)
 }
 
-// toldOrFreed tells whether there may be something to do or to say for a pod that waits.
-func toldOrFreed(pod *corev1.Pod) bool {
+// needsWork reports whether a pending pod may lack tolerations, or an event that says why it stays at home.
+func needsWork(pod *corev1.Pod) bool {
 	return stuckAtHome(pod) || waits(pod) && boundHome(pod)
 }
 
@@ -98,7 +99,7 @@ func ownedBy(pod *corev1.Pod, kind string) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind })
 }
 
-// bare tells whether nobody makes the pod again when it goes.
+// bare reports whether the pod has no controller that would recreate it.
 func bare(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
 
 // wanted is the list of tolerations that the admission policy would have added to a pod that has none of its own.
@@ -142,7 +143,7 @@ func completed(pod *corev1.Pod) []corev1.Toleration {
 	return list
 }
 
-// again is the pod to create in the place of a bare one that was taken from a virtual node: the same,
+// again is the pod to create in place of a bare one that was taken from a virtual node: the same,
 // without what the API server, the scheduler and this package had added.
 func again(pod *corev1.Pod) *corev1.Pod {
 	fresh := &corev1.Pod{Spec: *pod.Spec.DeepCopy()}

@@ -38,8 +38,8 @@ const conditionLabelled = "NamespaceLabelled"
 // ConditionPodsEvicted is False while pods that are to come home stay abroad, for the PodDisruptionBudgets that its message names.
 const ConditionPodsEvicted = "PodsEvicted"
 
-// budgetPause is when a disruption budget that refused is asked again. Nothing tells when it would allow more: most do when another
-// pod is Ready at home.
+// budgetPause is the time until a PodDisruptionBudget that refused is tried again: no watch tells when it would allow more. Most do when
+// another pod is Ready at home.
 const budgetPause = 2 * time.Second
 
 // cacheLag is when to look again at a namespace whose pods the cache does not show yet as they are.
@@ -47,7 +47,7 @@ const cacheLag = 500 * time.Millisecond
 
 // Twins are the twin namespaces at all peers.
 type Twins interface {
-	// Review has those of a home namespace given up that it does not need any more: now, or when their peer can be reached.
+	// Review releases the twins of a home namespace that it does not need any more: now, or when their peer can be reached.
 	Review(namespace string)
 }
 
@@ -88,8 +88,8 @@ func stuckOrLeft() predicate.Funcs {
 		return ok && what(pod)
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return is(toldOrFreed, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return is(toldOrFreed, e.ObjectNew) },
+		CreateFunc: func(e event.CreateEvent) bool { return is(needsWork, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return is(needsWork, e.ObjectNew) },
 		DeleteFunc: func(e event.DeleteEvent) bool { return is(onVirtualNode, e.Object) },
 	}
 }
@@ -174,7 +174,8 @@ func (r *Reconciler) create(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// begin puts finalizer, label with annotations, and condition in place, in that order: nothing goes abroad that could not be brought home.
+// begin sets finalizer, label with annotations, and condition, in that order, so that no pod leaves before the finalizer ensures that it is
+// brought home in the end.
 func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
 	if controllerutil.AddFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		if err := r.client.Update(ctx, nso); err != nil {
@@ -249,8 +250,9 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 // conditionBound is on a pod that wants a virtual node and may not go there for what it is bound to at home; so it is said once.
 const conditionBound = "kith.dev/BoundToHome"
 
-// tellBound has the events of a pod say why the scheduler finds no node for it: all that is said there is of taints. One that tolerates
-// them, as each in a namespace with the strategy Remote, may even have a node chosen, for which its claim then waits ten minutes without a word.
+// tellBound writes an event on a pod that cannot go to a peer because of what it is bound to at home, such as a claim: the scheduler's own events
+// speak of taints only. For a pod that tolerates them, as all do under the strategy Remote, the scheduler may even choose a node, for which
+// the claim then waits ten minutes without a message.
 func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1alpha1.PodStrategy) error {
 	wants := virtualNode(&pod.Spec)
 	told := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionBound })
@@ -276,8 +278,8 @@ func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1
 	return nil
 }
 
-// end brings the pods home and, when the last has come, has the twins given up; the finalizer goes last. Nobody waits for the end
-// of a twin: what a peer still has is seen there, and given up when it can be reached.
+// end evicts the pods from peers; when the last has left it releases the twins and then removes the finalizer. It does not wait until a twin is
+// deleted: what a peer still keeps is seen in its view, and released when it can be reached.
 func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading, waiting bool) (held bool, err error) {
 	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		return false, nil
@@ -299,7 +301,7 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	return false, r.client.Update(ctx, nso)
 }
 
-// tellHeld says in the status which pods stay abroad for a disruption budget, and what to do.
+// tellHeld says in the status which pods a PodDisruptionBudget keeps at peers, and what to do.
 func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloading, stays []string) error {
 	var changed bool
 	if len(stays) == 0 {

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// AvoidedFor is how long new pods of a controller avoid a peer that refuses them: its owner may change his mind.
+	// AvoidedFor is how long new pods of a controller avoid a peer that refused one: then the peer is tried again, since its policy may have
+	// changed.
 	AvoidedFor = time.Hour
-	// maxAvoided bounds the notes on one namespace; the oldest give way.
+	// maxAvoided bounds the notes on one namespace; the oldest are dropped.
 	maxAvoided = 100
 )
 
@@ -70,9 +71,8 @@ func inForce(notes []note, now time.Time) (left []note, next time.Duration) {
 	return left, next
 }
 
-// Avoid has new pods of a controller in a namespace avoid a peer that refuses them, and tells since when they do: a pod cannot leave the
-// node it is bound to, only the next one can go elsewhere. The client may read from a cache. The error may be a conflict: then it is to
-// be asked again.
+// Avoid makes new pods of a controller in a namespace avoid a peer that refused one, and returns since when they do. (A pod cannot leave the node
+// it is bound to: only the next one can go elsewhere.) The client may read from a cache. If the error is a conflict, call again.
 func Avoid(ctx context.Context, c client.Client, namespace string, owner types.UID, peer string) (since time.Time, err error) {
 	var ns corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Nodes ask the gateway's over the VXLAN whether it is there, and it answers: what does not come through the port of the VXLAN, in one direction or the
-// other, shows so. Questions are frames of their own and no packets of IP, so that no firewall's rules for what comes out of the VXLAN decide.
+// Each node sends probes to the gateway's node over the VXLAN, which answers them, to detect when the VXLAN's UDP port is blocked in either
+// direction. Probes are Ethernet frames of a type of their own, not IP, so that no firewall rule for what comes out of the VXLAN affects them.
 const (
 	asks = 5 * time.Second
-	lost = 3 // questions in a row without an answer, or as long without a question, and the way is taken for cut
+	lost = 3 // the path counts as cut after so many probes in a row without an answer, or as long without a probe
 
 	etherType = 0x88b5 // for local experiments (IEEE 802)
 	magic     = "kith"
@@ -60,7 +60,7 @@ const (
 	From Direction = "From" // nothing of the gateway's arrives at the node
 )
 
-// Ways is what the gateway's node heard of the others. The zero value knows nothing; its methods may be called by many at once.
+// Ways is what the gateway's node has heard from the others. The zero value is ready. Safe for concurrent use.
 type Ways struct {
 	every time.Duration // as nodes ask; 0: asks
 
@@ -126,8 +126,8 @@ func (w *Ways) begin(now time.Time, port int) {
 	w.since, w.port, w.heard = now, port, nil
 }
 
-// Cut says where nothing comes through between the gateway's node and another, by its address, and the UDP port that it should come by. Who does not
-// listen long enough does not know: Open.
+// Cut says in which direction no packets pass between the gateway's node and the node with this address, and the UDP port that they should use.
+// It is Open as long as Listen runs too shortly to know.
 func (w *Ways) Cut(node netip.Addr) (Direction, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

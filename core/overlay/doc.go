@@ -1,10 +1,10 @@
-// Package overlay leads packets between the nodes of a cluster and its gateway, for clusters of several nodes that somebody else runs: what pods
-// send to peers goes from their node to that of the gateway, and the answers back, through a VXLAN of Kith's own between the nodes'
-// addresses. So nothing depends on the network plugin, which would have to carry addresses that it does not know.
+// Package overlay carries packets between the nodes of a cluster and the node that the gateway is on, in clusters of several nodes that Kith
+// does not run. What pods send to peers, and the replies, go through a VXLAN of Kith's own between the nodes' addresses. So nothing depends on
+// the network plugin, which would drop addresses that it does not know.
 //
-// Command `kithd node` runs it on each node. Which node the gateway is on, and which ranges lead to peers, it is told (World); what follows
-// for this node is a pure function (PlanOf), and Kernel makes the kernel's state that: one device, two tables of routes with a rule each, and the
-// nftables table kith-nodes. It must never touch what is not its own, and never decide who may reach whom: fence does.
+// `kithd node` runs it on each node. World says which node the gateway is on and which ranges belong to peers; PlanOf, a pure function, derives
+// the plan for this node; Kernel applies it: one device, two routing tables with a rule each, and the nftables table kith-nodes. It must never
+// touch what is not its own, and never decide who may reach whom: core/fence does.
 //
 // # The way of a packet
 //
@@ -17,7 +17,7 @@
 //
 // # What keeps others out
 //
-// Packets of the VXLAN are taken from addresses of nodes alone, and no node passes on what a pod sends to that port of a node. As with every
-// overlay that is not encrypted (flannel, Calico and Cilium have the same), who can send in a node's name on the network between them can
-// send in a pod's name, too.
+// VXLAN packets are accepted from addresses of nodes only, and no node forwards what a pod sends to that port of a node. As with every overlay
+// without encryption (flannel, Calico and Cilium have the same), whoever can spoof a node's address on the network between the nodes can spoof
+// a pod's, too.
 package overlay

@@ -30,7 +30,7 @@ const (
 
 const overhead = 50 // of VXLAN over IPv4: outer Ethernet is not counted, inner is
 
-// Kernel makes the state of this node's kernel that of a plan. Its methods may be called from anywhere.
+// Kernel applies a Plan to this node's kernel. Safe for concurrent use.
 type Kernel struct {
 	cfg    Config
 	log    *slog.Logger
@@ -38,7 +38,7 @@ type Kernel struct {
 	every  time.Duration // that the gateway's node is asked; 0: asks
 
 	mu    sync.Mutex
-	plan  *Plan // nil: nobody told yet, and what an earlier process left stays
+	plan  *Plan // nil: Set was not called yet, and what an earlier process left stays
 	rules nft.Keeper
 }
 
@@ -47,7 +47,7 @@ func NewKernel(cfg Config, kernel *hostnet.Changes, log *slog.Logger) *Kernel {
 	return &Kernel{cfg: cfg, log: log, kernel: kernel, rules: nft.Keeper{Name: Table, Log: log}}
 }
 
-// Set makes all that is to be there, and removes what is not to be. Nothing is touched where nothing differs.
+// Set applies the plan: it creates what is missing and removes what is left over, and touches nothing that is right already.
 func (k *Kernel) Set(p Plan) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +58,7 @@ func (k *Kernel) Set(p Plan) error {
 	return k.keep()
 }
 
-// Run puts back what somebody takes away, until ctx ends. What is there stays when it ends: who starts after it takes it over.
+// Run restores what others remove, until ctx ends. The state stays then; the next process takes it over.
 func (k *Kernel) Run(ctx context.Context) error {
 	around, stop, err := k.kernel.Listen(hostnet.All)
 	if err != nil {

@@ -65,8 +65,8 @@ type Route struct {
 	By netip.Addr
 }
 
-// PlanOf says what follows for this node. ok is false when it is not among the nodes, or nobody knows where the gateway is: then what is there
-// stays.
+// PlanOf gives the plan for this node. ok is false when this node is not in World, or the gateway's node is not known: leave the kernel as it is
+// then.
 func PlanOf(cfg Config, w World) (p Plan, ok bool) {
 	var gateway Node
 	for _, n := range w.Nodes {
@@ -122,7 +122,7 @@ func (p Plan) sorted() Plan {
 	return p
 }
 
-// hardware is the address of a node's end: locally administered, and the node's own of IPv4 in it, so that nobody has to ask for it.
+// hardware is the MAC address of a node's VXLAN device: locally administered, with the node's IPv4 address in it, so that no ARP is needed.
 func hardware(node netip.Addr) net.HardwareAddr {
 	a := node.As4()
 	return net.HardwareAddr{0x0a, 0x6b, a[0], a[1], a[2], a[3]}

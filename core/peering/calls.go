@@ -27,11 +27,11 @@ const (
 // helloPath is where every version says which versions it speaks.
 const helloPath = "/kith/v1/hello"
 
-// Asked is what became of a question that was put.
+// Asked is the result of Ask: a request that the peer has received.
 type Asked struct {
 	RequestID string
-	// Code is the six digits that the peer's owner sees too. Compare says that the peer's owner is shown it, which is the
-	// peer's own word: a reason to show it here too, never one not to.
+	// Code is the six-digit pairing code, which the peer's owner sees too. Compare: the peer says that its owner is shown it. That is a reason
+	// to show it here too, but false is never a reason not to.
 	Code     string
 	Compare  bool
 	Expires  time.Time
@@ -40,8 +40,8 @@ type Asked struct {
 	PeerName string // a hint
 }
 
-// BrokenOffError is the end of an attempt whose nonce went out and for which no nonce, or a wrong one, came back. Whoever
-// asks again by himself lets the peer try another code: only the owner may (see identity.Commit).
+// BrokenOffError says that an attempt ended after this side's nonce was sent and no nonce, or a wrong one, came back. Do not repeat it
+// automatically: each attempt lets the peer try another code, so only the owner may start one (see identity.Commit).
 type BrokenOffError struct{ Err error }
 
 func (e *BrokenOffError) Error() string { return "the pairing was broken off: " + e.Err.Error() }
@@ -73,9 +73,8 @@ func otherVersion(peer string, theirs []string, ours string) string {
 	return fmt.Sprintf("%s speaks %s, this Kith speaks %s", peer, strings.Join(theirs, ", "), ours)
 }
 
-// Ask puts a question to the peer; the answer comes by Outcome. compare says that this side's owner is shown the code.
-// before is called once, when this side's nonce is about to go out; its error ends the attempt. From then on every error is
-// a *BrokenOffError.
+// Ask sends a request to the peer; Outcome gives its answer. compare says that this side's owner is shown the code. before is called
+// once, just before this side's nonce is sent; its error ends the attempt. After that every error is a *BrokenOffError.
 func (c *Client) Ask(ctx context.Context, q Question, compare bool, before func() error) (Asked, error) {
 	hello, err := c.Hello(ctx)
 	if err != nil {
@@ -109,8 +108,8 @@ func (c *Client) Ask(ctx context.Context, q Question, compare bool, before func(
 	}, nil
 }
 
-// Outcome waits for the answer to a request. It polls, each time held by the peer, until the state is no longer
-// pending, the connection breaks, or ctx ends: then the state is pending and the error ctx's.
+// Outcome waits for the answer to a request. It long-polls until the state is no longer pending, the connection breaks, or ctx ends: then the
+// state is pending and the error ctx's.
 func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error) {
 	if err := checkRequestID(requestID); err != nil {
 		return Outcome{}, err
@@ -126,7 +125,7 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 		if err != nil || o.State != OutcomePending {
 			return o, err
 		}
-		select { // whatever the peer does, it is not asked more often
+		select { // the least pause between two polls, whatever the peer does
 		case <-ctx.Done():
 			return pending, ctx.Err()
 		case <-time.After(pollPause - time.Since(begin)):
@@ -134,8 +133,8 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 	}
 }
 
-// Withdraw takes a request back; that it is not there any more is no error. mismatch tells the peer's owner that the codes, or keys, were
-// not the same here; an older peer does not hear that.
+// Withdraw withdraws a request; one that does not exist any more is no error. mismatch tells the peer's owner that the codes, or keys, differed
+// here; peers with an older Kith ignore it.
 func (c *Client) Withdraw(ctx context.Context, requestID string, mismatch bool) error {
 	if err := checkRequestID(requestID); err != nil {
 		return err
@@ -147,8 +146,8 @@ func (c *Client) Withdraw(ctx context.Context, requestID string, mismatch bool) 
 	return c.Call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// Sign has the peer countersign a contract that bears this side's signature as consumer. The answer was verified:
-// it is the same document with both signatures.
+// Sign sends a contract that this side has signed as consumer to the peer for its signature. The result is verified: the same document with
+// both signatures.
 func (c *Client) Sign(ctx context.Context, s contract.Signed) (contract.Signed, error) {
 	var out signed
 	if err := c.Call(ctx, http.MethodPost, "/kith/v2/contracts", &signed{s}, &out); err != nil {
@@ -178,7 +177,7 @@ func (c *Client) End(ctx context.Context, contractID string) error {
 	return c.Call(ctx, http.MethodDelete, "/kith/v2/contracts/"+contractID, nil, nil)
 }
 
-// Link puts this side of the link and gets the peer's.
+// Link sends this side of the link and returns the peer's.
 func (c *Client) Link(ctx context.Context, ours Link) (Link, error) {
 	if err := ours.Validate(); err != nil {
 		return Link{}, fmt.Errorf("own link: %w", err)
@@ -283,7 +282,7 @@ func readProblem(resp *http.Response) error {
 
 const supplyPath = "/kith/v2/supply"
 
-// WouldGive asks what a question would come to. A Kith of before there was this answer says CodeNotFound.
+// WouldGive asks what a request would be granted now. A peer with a Kith older than this call answers CodeNotFound.
 func (c *Client) WouldGive(ctx context.Context) (out Supply, err error) {
 	err = c.Call(ctx, http.MethodGet, supplyPath, nil, &out)
 	return out, err
@@ -292,13 +291,14 @@ func (c *Client) WouldGive(ctx context.Context) (out Supply, err error) {
 // tetherPath is about the tether between the caller, a laptop, and the cluster that is called.
 const tetherPath = "/kith/v2/tether"
 
-// Tether asks a company how a tether with it stands, or would be taken. One whose Kith knows no tethers is a *Problem with CodeVersion.
+// Tether asks the peer whether it runs this laptop, or would accept to. If its Kith is older than tethers the error is a *Problem with
+// CodeVersion.
 func (c *Client) Tether(ctx context.Context) (Tether, error) {
 	t, err := c.tether(ctx, http.MethodGet)
 	return t, older(err)
 }
 
-// older tells a Kith without the route from a no: what is not found here is the route.
+// older turns CodeNotFound into CodeVersion: for this route it means that the peer's Kith does not have it.
 func older(err error) error {
 	if errors.Is(err, &Problem{Code: CodeNotFound}) {
 		return &Problem{Code: CodeVersion, Message: "its Kith is older than this one and runs no laptops", Do: "update Kith there"}
@@ -306,7 +306,7 @@ func older(err error) error {
 	return err
 }
 
-// BeginTether has the company run this laptop; see Handler.
+// BeginTether asks the peer to run this laptop as its node; see Handler.
 func (c *Client) BeginTether(ctx context.Context) (Tether, error) {
 	return c.tether(ctx, http.MethodPut)
 }
@@ -316,7 +316,7 @@ func (c *Client) tether(ctx context.Context, method string) (out Tether, err err
 	return out, err
 }
 
-// EndTether has the company give this laptop back; see Handler.
+// EndTether asks the peer, which runs this laptop, to drain it and end the tether; see Handler.
 func (c *Client) EndTether(ctx context.Context) error {
 	return c.Call(ctx, http.MethodDelete, tetherPath, nil, nil)
 }

@@ -19,16 +19,16 @@ import (
 // ClientConfig is what a Client needs.
 type ClientConfig struct {
 	Identity *identity.Identity
-	// Expect is the peer's ID; nobody else is spoken to. The zero ID is for a first contact: whoever ends the
-	// first handshake is the peer from then on.
+	// Expect is the peer's ID; connections to any other key fail. The zero ID is for a first contact: the key of the first completed
+	// handshake is expected from then on.
 	Expect identity.ID
 	// Addresses are host:port of the peer API, best first.
 	Addresses []string
 	Log       *slog.Logger
 }
 
-// Client speaks to one peer, over one HTTP/2 connection as far as that goes. It dials when it must, and again
-// after a connection was lost. Its errors wrap
+// Client makes calls to one peer, over one HTTP/2 connection where possible. It dials at the first call, and again after a connection was lost.
+// Its errors wrap
 //
 //   - *UnreachableError: no connection came about (Refused tells whether machines answered),
 //   - *identity.MismatchError: somebody else answers,
@@ -112,8 +112,8 @@ func (c *Client) Address() string {
 	return ""
 }
 
-// Peer is who is spoken to: the expected ID, or the one that the first contact proved; zero before that. The key is
-// nil as long as there was no connection.
+// Peer is the peer's ID and key: the expected ID, or the one proven by the first contact; zero before that. The key is nil before the first
+// connection.
 func (c *Client) Peer() (identity.ID, ed25519.PublicKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

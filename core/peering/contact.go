@@ -92,8 +92,8 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	return true, err
 }
 
-// hangs gives up a peer that is silent: what waits for it here, and what it had open here, ends. A daemon that was stopped and
-// goes on finds its connections closed then, looks for this one at once, and so is looked for.
+// hangs gives up a peer that does not respond: it closes the connections in both directions. If the peer's daemon was only suspended, it finds
+// them closed when it resumes, and dials at once, upon which this side dials it, too.
 func (one *contact) hangs(s *stream) {
 	s.end(errSilent)
 	one.client.Cut()
@@ -114,7 +114,7 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		watch.line(l)
 		if l.Beat != nil {
 			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
-			if beats++; beats > heartbeatsToSleep { // it slept, or did not
+			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
 				lastWord = ""
 			}
 		}

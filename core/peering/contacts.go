@@ -81,13 +81,13 @@ type Heard struct {
 type ContactsConfig struct {
 	Identity *identity.Identity
 	Log      *slog.Logger
-	// Silent is told of a peer that was reachable and neither says that it is alive any more nor answers; may be nil.
+	// Silent is called for a peer that was reachable and neither sends heartbeats any more nor answers; may be nil.
 	Silent func(identity.ID)
 }
 
-// Contacts keep one presence stream to each target, and so know at once who comes and who goes. Nothing is polled: the
-// streams carry news, and from those who recognise this cluster a beat each 3 s, whose absence is noticed (see watchdog); the
-// connections of others the kernel watches (within about 15 s). Safe for concurrent use.
+// Contacts keep one presence stream open to each target, and so notice at once when one comes or goes. There is no polling: streams carry
+// notices and, from peers that recognise this cluster, a heartbeat every 3 s, whose absence is noticed (see watchdog). For other peers TCP
+// keepalive finds a loss within about 15 s. Safe for concurrent use.
 type Contacts struct {
 	config  ContactsConfig
 	dials   chan struct{} // one token per dial under way
@@ -146,8 +146,7 @@ func (c *Contacts) Run(ctx context.Context) error {
 	return nil
 }
 
-// Set says who is wanted, instead of all before. A target that stays keeps its connection; with a new address, while
-// it is not reachable, it is dialled at once.
+// Set replaces the targets. One that stays keeps its connection; if it is not reachable and has a new address it is dialled at once.
 func (c *Contacts) Set(targets []Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,9 +229,8 @@ func (c *Contacts) remove(id identity.ID) {
 	one.client.Close()
 }
 
-// Poke looks again now, at these targets, or at all: who is not reachable is dialled at once, who is
-// must answer within 3 s or is dialled anew. For when something happened that may have moved peers: a resume, a
-// change of networks, a user who waits.
+// Poke checks these targets now, or all: one that is not reachable is dialled at once; one that is must answer within 3 s, or is dialled
+// again. Call it when peers may have moved: after a resume, a change of networks, or when a user waits.
 func (c *Contacts) Poke(ids ...identity.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -310,7 +308,7 @@ func (c *Contacts) Snapshot() []Contact {
 // Changed gives a channel that is closed when Snapshot changes next. Take it before Snapshot.
 func (c *Contacts) Changed() <-chan struct{} { return c.changed.Wait() }
 
-// Notices gives what peers tell, one by one to whoever reads. Read it always: what nobody takes for 5 s is dropped.
+// Notices is the channel of notices from all peers. Keep reading it: a notice that nobody takes for 5 s is dropped.
 func (c *Contacts) Notices() <-chan Heard { return c.heard }
 
 // Client is the client of a target, so that calls share the connection of its presence. It ends with the target.

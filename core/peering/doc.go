@@ -16,20 +16,20 @@
 //
 //	GET    /kith/v1/hello                  → Hello                   in every version
 //	GET    /kith/v2/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}, {"beat": Beat}
-//	GET    /kith/v2/supply                 → Supply                  what the caller would get, should it ask
+//	GET    /kith/v2/supply                 → Supply                  what the caller would get if it asked
 //	POST   /kith/v2/requests               Opening → Opened          the responder's commitment
 //	POST   /kith/v2/requests/{id}/question Asking → Revealed         {id} from Opened; Revealed has the request's own ID
 //	GET    /kith/v2/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s
-//	DELETE /kith/v2/requests/{id}                                    taken back; idempotent; ?mismatch=true: as the codes, or keys, were not the same
+//	DELETE /kith/v2/requests/{id}                                    withdraw; idempotent; ?mismatch=true: because the codes, or keys, differed
 //	POST   /kith/v2/contracts              contract.Signed → contract.Signed, countersigned
 //	GET    /kith/v2/contracts              → []ContractRef           in force between the two
 //	DELETE /kith/v2/contracts/{id}                                   idempotent
 //	PUT    /kith/v2/link                   Link → Link
-//	GET    /kith/v2/tether                 → Tether                  how a wish of the caller to be run would be taken
-//	PUT    /kith/v2/tether                 → Tether                  run the caller, whose wish was accepted
-//	DELETE /kith/v2/tether                                           give the caller back; idempotent
+//	GET    /kith/v2/tether                 → Tether                  how a request of the caller to be tethered would be answered
+//	PUT    /kith/v2/tether                 → Tether                  begin the tether of the caller, whose request was accepted
+//	DELETE /kith/v2/tether                                           end the tether of the caller; idempotent
 //
-// identity.Commit says why a question is put in that order, Limits how often strangers may. Further routes are added with
-// Server.Handle. What is asked for in another version is answered with CodeVersion; a contact of kith/v1, which opens
-// /kith/v1/presence, gets a Hello there and nothing else.
+// identity.Commit explains the order of the messages of a request; Limits bounds how often strangers may send one. Further routes are added with
+// Server.Handle. Calls in another version of the protocol are answered with CodeVersion; a client of kith/v1, which opens /kith/v1/presence,
+// gets a Hello there and nothing else.
 package peering

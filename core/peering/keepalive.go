@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A daemon that is stopped, or hangs, keeps its connections: its kernel acknowledges for it, keepalives too. So the server
-// says on the presence streams of callers it recognises that it is alive, and who listens asks when that stays out.
+// A daemon that is suspended, or hangs, keeps its connections: its kernel still acknowledges data and TCP keepalives. So the server sends
+// heartbeats on the presence streams of callers that it recognises, and a client that misses them makes a call to check.
 const (
 	heartbeatEvery = 3 * time.Second
 	recogniseIn    = 10 * time.Second // how often a stream is looked at whose caller was a stranger when it began
@@ -55,10 +55,9 @@ func suspended(wall, monotonic time.Duration) bool { return wall-monotonic > 10*
 
 var errSilent = errors.New("no answer")
 
-// watchdog watches over a stream from its first beat on; a peer that knows none is left to the kernel (see tune). It never
-// takes silence alone for death. This process may have been stopped itself, and all its timers are late then; so it asks,
-// and only who does not answer either is lost. Time is the monotonic clock's, which does not count suspend: a laptop that
-// wakes up has not waited for anybody.
+// watchdog watches a stream from its first heartbeat on; for a peer that sends none, TCP keepalive must do (see tune). Silence alone is no proof,
+// since this process may have been suspended itself, so that all its timers are late: so the watchdog makes a call, and the peer is lost
+// only if it does not answer. It uses the monotonic clock, which does not count suspend.
 type watchdog struct {
 	ask  func() error // an error: there was no answer. Called without any lock held
 	lost func()       // called at most once

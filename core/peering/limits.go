@@ -18,8 +18,8 @@ import (
 
 // Limits bound what callers may use of this machine.
 //
-// Keys are free for the taking, so what a stranger may use is bounded by its address and by all strangers
-// together, and whoever the Handler recognises has room of its own.
+// Anybody can generate any number of keys. So what strangers may use is bounded per address and for all strangers together, and callers that the
+// Handler recognises have limits of their own.
 type Limits struct {
 	Strangers      int // connections of callers not recognised; when full, the oldest one goes
 	Recognised     int // connections of callers recognised
@@ -35,7 +35,7 @@ type Limits struct {
 	HeaderRate Rate // bytes of requests' headers per connection, as they are decoded
 	AskRate    Rate // questions per caller, and per address
 
-	// What strangers, callers whose key no owner compared, may do. A question is a try at the pairing code, one in a million.
+	// For strangers, callers whose key no owner has verified. Each request is a guess at the pairing code, with a chance of one in a million.
 	Questions WindowLimit // questions that come before the owner
 	Openings  WindowLimit // openings that no question followed
 
@@ -59,8 +59,8 @@ var defaultLimits = Limits{
 	HeaderTimeout: 10 * time.Second, BodyTimeout: 15 * time.Second, IdleTimeout: 2 * time.Minute, PollTime: pollTime,
 }
 
-// limiters allows each key its rate. It knows the 1024 keys seen last; who drops out begins afresh, which is no more
-// than a new key or address gets.
+// limiters limits each key to a rate. It remembers the 1024 keys seen last; one that was dropped starts with a full burst, like any new key or
+// address.
 type limiters[K comparable] struct {
 	rate  Rate
 	mu    sync.Mutex

@@ -156,7 +156,8 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 	return &Revealed{ID: id, Expires: expires, Nonce: o.nonce[:], Compare: !compared}, nil
 }
 
-// spend takes one of what strangers may do. That there is none left for anybody is told to the owner, once within its time.
+// spend counts an action of a stranger against its WindowLimit. When the limit for all strangers is reached the owner is notified, once per
+// window.
 func (s *Server) spend(of *windowLimiter, caller Caller, what string) (*spent, error) {
 	cost, first := of.take(caller.Addr.Addr())
 	if cost != nil {
@@ -256,8 +257,8 @@ func (s *Server) tether(answer func(Handler, context.Context, Caller) (Tether, e
 	}
 }
 
-// presence is the stream whose end tells the caller that this daemon, or the way to it, is gone. What is sent on it is news,
-// and to a caller that is recognised a Beat: of everybody else's the kernel watches the connection.
+// presence is a stream whose end tells the caller that this daemon, or the connection to it, is gone. It carries notices and, if the caller is
+// recognised, a Beat every 3 s; other callers rely on TCP keepalive.
 func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	conn := connOf(r.Context())
 	caller := *conn.caller

@@ -52,7 +52,7 @@ type ServerConfig struct {
 	Ailing func() string
 }
 
-// Server is the peer API: the one door between clusters.
+// Server serves the peer API, through which all calls of other clusters come.
 type Server struct {
 	config     ServerConfig
 	limits     Limits
@@ -200,7 +200,7 @@ func upgraded(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// serve stands before all routes: who calls, and is it too much?
+// serve runs before all routes: it identifies the caller and applies the limits.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.underWay.Add(1)
 	defer s.underWay.Add(-1)
@@ -273,9 +273,8 @@ func (s *Server) callerOf(conn *limitedConn, r *http.Request) (Caller, *Problem)
 	return caller, conn.refused
 }
 
-// refuse answers with the problem. With HTTP/1.1 that is the end of the connection, so that nothing more has to be
-// read of it; with HTTP/2 other requests go on there, and a handshake would cost more than a refusal, but whoever
-// does not learn loses it too.
+// refuse answers with the problem. With HTTP/1.1 it then closes the connection, so that the rest of the request need not be read. With HTTP/2
+// other requests go on, since a new handshake would cost more than a refusal; after many refusals the connection is closed too.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, problem *Problem) {
 	s.note(r, caller, problem)
 	conn := connOf(r.Context())
@@ -352,23 +351,23 @@ type Caller struct {
 	Addr netip.AddrPort
 }
 
-// Handler is where the server brings what peers ask; core/relations/provider sits there.
+// Handler answers the calls of peers; core/relations/provider implements it.
 //
 // What it is given has been validated; what it returns is validated before it is sent. All methods may run at
 // once, for one caller and for many, and must end when ctx does. An error that is, or wraps, a *Problem is sent
 // to the caller as it is; of any other the caller learns only that something failed, and the log has it.
 type Handler interface {
-	// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force. It is asked
-	// once per connection, of anybody who connects, and of strangers with a presence stream each 10 s: answer from memory.
+	// Recognise reports whether the caller is known here: its key was verified by the owner, or a contract with it is in force. It is called
+	// for every connection, and every 10 s for each stranger with a presence stream: answer from memory.
 	Recognise(ctx context.Context, caller Caller) bool
-	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
-	// limits on strangers. It is asked twice per question: answer from memory.
+	// Compared reports whether an owner here verified the caller's key, by its code or its ID. All others count as strangers for the limits on
+	// these. It is called twice per request: answer from memory.
 	Compared(ctx context.Context, caller Caller) bool
 	// WouldGive says what the caller would get now. Strangers may ask, too.
 	WouldGive(ctx context.Context, caller Caller) (Supply, error)
-	// Ask puts the question before the owner, or a policy. code is what the asker's screen shows too, if its owner is shown
-	// one (compare); it is for the owner here, unless the caller's key was compared before and compare is false. Asked again
-	// by the same caller it replaces the pending question. requestID is made of letters, digits, dashes and dots, at most 128.
+	// Ask submits the request to the owner, or a policy. code is the pairing code; compare: the asker's owner is shown it. Show it to the owner
+	// here, too, unless the caller's key was verified before and compare is false. A new request of the same caller replaces the pending
+	// one. requestID consists of letters, digits, dashes and dots, at most 128.
 	Ask(ctx context.Context, caller Caller, question Question, code string, compare bool) (requestID string, expires time.Time, err error)
 	// Outcome blocks until the caller's request is answered, or ctx ends: then the state is pending and the
 	// error nil. A request that is not the caller's is CodeNotFound.
@@ -383,16 +382,16 @@ type Handler interface {
 	Contracts(ctx context.Context, caller Caller) ([]ContractRef, error)
 	// End ends a contract with the caller. It is idempotent: what has ended, or is not known, is no error.
 	End(ctx context.Context, caller Caller, contractID string) error
-	// Link takes the caller's side of the link and gives this one's. Only with a contract, else CodeNoContract.
+	// Link receives the caller's side of the link and returns this one's. Without a contract it is CodeNoContract.
 	Link(ctx context.Context, caller Caller, theirs Link) (Link, error)
-	// Tether tells a laptop how a tether with it stands, or would be taken; the caller may be a stranger.
+	// Tether says whether this cluster runs the calling laptop, or would accept to; the caller may be a stranger.
 	Tether(ctx context.Context, caller Caller) (Tether, error)
-	// BeginTether has this cluster run the laptop that calls, once its wish was accepted here; again, it says that it still does.
-	// CodeForbidden when nothing was accepted, CodeNotFound when this side ended it.
+	// BeginTether makes the calling laptop a node of this cluster, once its request was accepted here. It is idempotent. CodeForbidden
+	// when no request was accepted, CodeNotFound when this side ended the tether.
 	BeginTether(ctx context.Context, caller Caller) (Tether, error)
-	// EndTether gives the laptop that calls back to its owner: what runs there is brought away, and the contract ends. It returns at
-	// once and is idempotent.
+	// EndTether ends the tether with the calling laptop: this cluster's pods are evicted from it, and the contract ends. It does not
+	// wait for that, and is idempotent.
 	EndTether(ctx context.Context, caller Caller) error
-	// Notices gives what the caller should hear of at once, until ctx ends. The channel may be closed before.
+	// Notices is the channel of notices for the caller, until ctx ends. It may be closed before.
 	Notices(ctx context.Context, caller Caller) <-chan Notice
 }

@@ -14,14 +14,14 @@ type Event string
 
 // The events. Both sides use the same: at the consumer Asked means "we asked", at the provider "they asked".
 const (
-	EventAsked    Event = "asked"     // a question went out or came in; asking again is the same
-	EventDeclined Event = "declined"  // the question was answered with no
-	EventExpired  Event = "expired"   // the question, or the offer that answered it, lapsed
+	EventAsked    Event = "asked"     // a request was sent or received, for the first time or again
+	EventDeclined Event = "declined"  // the request was refused
+	EventExpired  Event = "expired"   // the request, or the offer in answer to it, has expired
 	EventSigned   Event = "signed"    // a revision of the contract has both signatures
 	EventLinkUp   Event = "link-up"   // peer and tunnel answer
-	EventLinkLost Event = "link-lost" // they do not, long enough to say so
+	EventLinkLost Event = "link-lost" // they have not answered for so long that it is reported
 	EventEnded    Event = "ended"     // either side ended the contract, or its time is over
-	EventCleared  Event = "cleared"   // nothing of the direction is left; also: the question was taken back
+	EventCleared  Event = "cleared"   // nothing of the direction is left; also: the request was withdrawn
 )
 
 // States lists all there are, in the order of the table.
@@ -30,10 +30,10 @@ var States = [...]State{
 	api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding,
 }
 
-// table is the one of transitions; "." stays, "-" cannot happen.
+// table holds the transitions; "." leaves the state as it is, "-" cannot happen.
 //
-// A question on top of a contract in force (more, or less, of something) changes nothing until it is signed,
-// so its fate does not either. What may be seen or heard twice may happen twice.
+// A request to change a contract in force (more, or less, of something) changes nothing until it is signed, so neither does its refusal or
+// expiry. An event that may be observed twice is permitted twice.
 const table = `
             | asked      declined  expired  signed      link-up    link-lost    ended   cleared
 none        | requested  -         -        -           -          -            -       .

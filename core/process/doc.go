@@ -1,6 +1,6 @@
-// Package process keeps hold of programs that outlive whoever started them: noted in a pid file, found again by the next one who
-// looks after them, told from a later process with the same number, ended in a bounded time.
+// Package process supervises programs that outlive the process that started them: a pid file records each; the next process finds it there,
+// distinguishes it from a later one with the same pid, and can end it in a bounded time.
 //
-// cluster keeps the built-in Kubernetes by it, and that its containerd (module kith.dev/engine). This room never decides which
-// program is the one wanted, and touches no process that no pid file of its caller tells of.
+// core/cluster runs the built-in Kubernetes with it, which runs its containerd with it (module kith.dev/engine). This package never decides
+// which program is wanted, and touches no process that is not in a pid file of its caller.
 package process

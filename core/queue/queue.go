@@ -2,7 +2,7 @@
 //
 // Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics
 // that nobody here reads, and a timer that keeps them up to date twice a second: with a dozen controllers these were most of
-// what woke an idle daemon. An Inbox puts into a queue what no watch tells of. The package must never hold state of its own.
+// what woke an idle daemon. An Inbox adds requests that come from no watch. The package must never hold state of its own.
 package queue
 
 import (
@@ -23,8 +23,8 @@ func New(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqu
 	})
 }
 
-// Inbox is a source of a controller: of what others than its watches have it look at. The zero value is ready to be used by many at
-// once; what is put in before the controller runs waits for it.
+// Inbox is a source.Source of a controller, for requests that come from no watch. The zero value is ready, and safe for concurrent use;
+// requests added before the controller runs wait for it.
 type Inbox struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until the controller runs

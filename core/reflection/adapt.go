@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// surroundings are what a pod's template has to say of home.
+// surroundings are the facts of the home cluster that a pod's template needs.
 type surroundings struct {
 	home, twin string
 	// api is the service address of the home API server; the zero value when it cannot be reached from abroad.
@@ -18,8 +18,8 @@ type surroundings struct {
 	node netip.Addr
 }
 
-// adapt changes what in a pod's template leads to home or tells of it. It must depend on nothing else: what it makes is
-// compared with what was sent.
+// adapt replaces what in a pod's template refers to the home cluster. The result must depend on its arguments only, since it is compared with
+// the template that was sent before.
 func adapt(pod *corev1.Pod, s surroundings, spec *corev1.PodSpec) {
 	c := adaptVolumes(pod, spec)
 	c.adaptFields(pod, spec)
@@ -62,9 +62,9 @@ func adaptEnv(pod *corev1.Pod, s surroundings, env *corev1.EnvVar) {
 	env.Value, env.ValueFrom = value, nil
 }
 
-// leadHome has clients that find their API server in the usual way find that of home, with the variables that pods at home have
-// (k8s.io/kubernetes/pkg/kubelet/envvars). The kubelet abroad adds the same for its own cluster, except those that are set already. They
-// come first: others may refer to them.
+// leadHome sets the variables KUBERNETES_SERVICE_HOST etc. that pods at home have (k8s.io/kubernetes/pkg/kubelet/envvars), so that clients find
+// the home API server. The peer's kubelet adds those of its own cluster only where they are not set. They come first, since other variables
+// may refer to them.
 func leadHome(api string, spec *corev1.PodSpec) {
 	const port = "443"
 	url := "tcp://" + net.JoinHostPort(api, port)

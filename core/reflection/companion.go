@@ -34,7 +34,7 @@ type token struct {
 	seconds  int64  // how long it is valid; 0: as the API server likes
 }
 
-// companion says what a pod's Secret abroad must hold.
+// companion says what a pod's own Secret at the peer must hold.
 type companion struct {
 	tokens             []token
 	ca, namespace, uid bool
@@ -53,7 +53,7 @@ func companionOf(pod *corev1.Pod) companion {
 	return c
 }
 
-// companionName is the Secret's name, the same for ever for a pod's name.
+// companionName is the Secret's name. It follows from the pod's name, and must never change between versions.
 func companionName(pod string) string {
 	const prefix = "kith-pod-"
 	if len(prefix)+len(pod) <= validation.DNS1123SubdomainMaxLength {

@@ -22,9 +22,9 @@ import (
 	"kith.dev/core/kinds"
 )
 
-// Home watches what may have to go abroad, once for all peers and namespaces, as long as any namespace has a twin: a watch of each
-// namespace would be thousands. Of ConfigMaps and Secrets it holds the metadata only, their content is fetched when a peer needs
-// it; of pods that run at home no more than where.
+// Home watches the objects that may have to be copied to peers, for all peers and namespaces together while any namespace has a twin: one watch per
+// namespace could be thousands. It keeps only the metadata of ConfigMaps and Secrets, whose content is read when a peer needs it, and little
+// more than the node of pods that run at home.
 type Home struct {
 	core kubernetes.Interface
 	meta metadata.Interface

@@ -21,8 +21,8 @@ const (
 	eventReflected    = "Reflected"
 )
 
-// patience is how often a refusal that may pass by itself is met before it is told: rights, and the range of guests at another
-// peer, take the peer a moment.
+// patience is how many times in a row a refusal that may pass by itself must be met before it is reported: RBAC in a new twin, and the range of
+// guests at another peer, take the peer a moment.
 const patience = 6
 
 // refusal is a no that trying again at once does not change.
@@ -30,7 +30,7 @@ type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
 
-// reconcile brings one item abroad in step with home. A given pod is one that is about to go there.
+// reconcile makes one item at the peer match the one at home. pod, if given, is one that is about to go there.
 func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, wanted bool) error {
 	t := r.twin(it.namespace)
 	if t == nil {
@@ -192,7 +192,7 @@ func (r *Reflector) takeAway(ctx context.Context, t *twin, it item, have metav1.
 	return nil
 }
 
-// tell notes a problem, or that it is over, on the home object and for those who sum problems up.
+// tell records a problem, or that it is over, in an event on the home object and for Config.Problems.
 func (r *Reflector) tell(t *twin, it item, src *source, problem string) {
 	all, news := t.tell(it, problem)
 	if !news {

@@ -46,7 +46,7 @@ type Config struct {
 	APIServer netip.Addr
 	// NodeIP is the address of the virtual node; the zero value has pods abroad see that of the peer's node.
 	NodeIP netip.Addr
-	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well.
+	// Problems is called whenever the list of what cannot be copied to the peer has changed: sentences for people, none when all is well.
 	Problems func(namespace string, problems []string)
 	// Recorder writes events about home objects.
 	Recorder record.EventRecorder
@@ -212,8 +212,8 @@ func (r *Reflector) queueAll(s *session, home string, which func(*kinds.Kind) bo
 	}
 }
 
-// Prepare has everything in the twin that the pod needs before it goes there. What home lacks, or the peer refuses, is
-// told in events and does not hold the pod up: it waits for it there as it would at home.
+// Prepare copies everything that the pod needs into the twin before the pod goes there. What is missing at home, or is refused by the peer, is
+// reported in events and does not delay the pod: it waits for it there as it would at home.
 func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	t := r.twin(pod.Namespace)
 	if t == nil {
@@ -255,7 +255,7 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	return group.Wait()
 }
 
-// Adapt changes what in a pod's template, a copy of the home pod's spec, leads to home or tells of it.
+// Adapt replaces what refers to the home cluster in a pod's template, which is a copy of the home pod's spec.
 func (r *Reflector) Adapt(pod *corev1.Pod, twin string, spec *corev1.PodSpec) {
 	adapt(pod, surroundings{home: pod.Namespace, twin: twin, api: r.cfg.APIServer, node: r.cfg.NodeIP}, spec)
 }

@@ -137,9 +137,9 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 	return src
 }
 
-// SetTunnel tells whether packets pass between the pods at home and at the peer. While none do, guests there are sent to each
-// other only: home's own endpoints are not ready in the twins, and the guests are as ready as they are there. Until told
-// otherwise a Reflector takes the tunnel for up.
+// SetTunnel says whether packets pass between the pods at home and at the peer. While none do, pods at the peer use each other only: in the
+// EndpointSlices there endpoints at home are not ready, and those at the peer have their readiness at the peer. Until the first call the
+// tunnel counts as up.
 func (r *Reflector) SetTunnel(up bool) {
 	r.mu.Lock()
 	changed := r.apart == up

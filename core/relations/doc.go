@@ -1,14 +1,14 @@
-// Package relations keeps the relations of this cluster with others: it drives what the custom resources ask for through the protocol of
-// core/peering, and writes what came of it back into them. It looks at each Peer and each Contract, and has the rooms below it do the rest:
+// Package relations is the controller of Peers and Contracts: it carries out what these custom resources ask for, by the protocol of
+// core/peering, and writes the result into their status. The work is done by its subpackages:
 //
 //	consumer   asks a peer, signs its offer, has the virtual node run, renews, ends it all
 //	provider   answers peers (it is the Handler of the peering server), offers, countersigns, ends
 //	link       agrees with a peer on address aliases and keeps the gateway in step, for both
 //	record     reads and writes the Peer and Contract objects, for all of them
 //
-// consumer and provider know nothing of each other. What concerns both is here: the books of both sides are compared over each new
-// connection, and of a contract that ended nothing is left.
+// consumer and provider know nothing of each other. What concerns both is here: over each new connection the contracts that each side holds
+// are compared, and what is left of an ended contract is removed.
 //
-// The daemon wires it up. The resources are the only memory; a restarted daemon finds its place in them. It must never move a packet, a pod
-// or a screen by itself: gateway, virtualnode, hosting and the local API do, behind the small interfaces that the rooms declare.
+// The daemon wires it up. All state is in the resources, so a restarted daemon continues from them. It must never move a packet, a pod or a
+// screen by itself: gateway, virtualnode, hosting and the local API do, behind interfaces that the subpackages declare.
 package relations

@@ -113,12 +113,12 @@ func named(peer string) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
 }
 
-// Poke has a Peer looked at again, because its contact changed.
+// Poke queues a Peer, because its contact changed.
 func (r *Reconciler) Poke(peer string) {
 	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
 }
 
-// Told acts on a peer's word that a contract ended, and has the books compared in any case.
+// Told handles a peer's notice that a contract ended. In any case it then compares the contracts that both sides hold.
 func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
 	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
 		contracts, err := record.Contracts(ctx, r.Client, peer, role)
@@ -133,7 +133,7 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 	r.again(peer)
 }
 
-// again has books and link of a Peer brought in step once more, over the connection there is.
+// again compares the contracts with a Peer, and proposes the link, once more over the existing connection.
 func (r *Reconciler) again(peer string) {
 	r.mark(peer, time.Time{})
 	r.Poke(peer)

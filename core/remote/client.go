@@ -41,14 +41,14 @@ type ClientConfig struct {
 	// Peer is how the peer is called here, Contract the one under which it is asked.
 	Peer, Contract string
 	To             *peering.Client
-	// Since is when the connection to the peer came up. Older is called when the peer has no view, with what Since gave before it was
-	// asked for it.
+	// Since is when the connection to the peer came up. Older is called when the peer's version of Kith has no view, with the value of Since
+	// from before the request.
 	Since func() time.Time
 	Older func(since time.Time)
 	Log   *slog.Logger
 }
 
-// Client asks one peer what a contract entitles to: its API server, its view, and what its hosting answers (core/hosting).
+// Client makes the calls to one peer that a contract entitles to: its API server, its view, and the other calls of core/hosting.
 type Client struct {
 	API  *API
 	View *View
@@ -100,7 +100,7 @@ func (c *Client) EnsureTwin(ctx context.Context, home string, mapping v1alpha1.N
 	return answer.Namespace, nil
 }
 
-// ReleaseTwin has the peer clear a twin away, with all in it; the view shows how that goes.
+// ReleaseTwin asks the peer to delete a twin with all in it; the view shows the progress.
 func (c *Client) ReleaseTwin(ctx context.Context, home string) error {
 	if err := c.pace.Wait(ctx); err != nil {
 		return err

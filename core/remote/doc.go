@@ -1,10 +1,10 @@
-// Package remote is the client of one peer's API, under the contract by which it provides: the consumer's hand there. A Client has
-// the peer's own API server (API), what hosting answers there about twins, policies, machines and use, and a View: what the peer keeps
-// for this cluster, the twin namespaces and what is in them. core/consumer makes one for each peer; core/virtualnode runs its View,
-// and core/reflection reads it. The forms of what goes over the wire stand in wire.go; core/hosting speaks them at the other end.
+// Package remote is the consumer's client of one peer, a provider. A Client reaches the peer's API server (API), calls its hosting API about
+// twins, NetworkPolicies, machines and resource use, and holds a View: a live copy of this cluster's twin namespaces there and their objects.
+// core/consumer makes one for each peer; core/virtualnode runs its View, and core/reflection reads it. wire.go has the message types;
+// core/hosting is the server.
 //
-// It must never believe a peer beyond what it is asked: answers are bounded and weighed before they are decoded (core/wire), only of
-// the kinds that were asked for, and it decides nothing by them.
+// It must never trust a peer more than needed: answers are bounded in size, and in the cost of decoding (core/wire), and only the kinds that
+// were asked for are decoded. It decides nothing by them.
 //
 // A view is one stream, however many namespaces there are: GET /kith/v2/view, answered with lines of JSON.
 //
@@ -13,16 +13,15 @@
 //	{"kind":"Synced"}
 //	{"kind":"Pod","gone":true,"object":{…}}
 //
-// Of those kinds all name objects, but one: {"kind":"Closed"} with the label kith.dev/closed says that none of the peer's nodes takes
-// pods now, and why; while one does it is gone, or not told.
+// All kinds but one are objects: {"kind":"Closed"} with the label kith.dev/closed says that none of the peer's nodes takes pods now, and why;
+// it is gone, or never sent, while one does.
 //
-// At first come the twins and all that is in them, then Synced, then whatever changes, the newest state of each object: what
-// changed twice while the line was slow is told once. A twin that is being deleted carries its deletionTimestamp; with a
-// Namespace that is gone everything in it is. Of Pods there are metadata, status and the node; of Services, EndpointSlices,
-// ConfigMaps and Secrets the metadata; OffloadedPods and Events are whole. There is nothing to resume: a stream that breaks is
-// opened anew, and what it does not tell of until Synced is gone. So a restart of either side, or a link that was cut for a week,
-// ends with both knowing the same.
+// First come the twins and all objects in them, then Synced, then changes. Only the newest state of an object is sent: two changes while the
+// connection was slow become one line. A twin in deletion has its deletionTimestamp; when a Namespace is gone, so is everything in it. Pods
+// have metadata, status and node name; Services, EndpointSlices, ConfigMaps and Secrets metadata only; OffloadedPods and Events are complete. A
+// stream is never resumed: after a break a new one starts, and what it has not sent until Synced is gone. So both sides agree again after a
+// restart of either, or a week without a link.
 //
-// The provider decides by the namespace of each object whose it is (core/hosting, view.go). How much is kept of what it says is
-// bounded too. Nobody at home opens a namespace because a peer names it.
+// The provider decides by an object's namespace whose it is (core/hosting, view.go). The number of objects kept is bounded too. A
+// namespace that a peer names has no effect at home unless it is offloaded.
 package remote

@@ -100,8 +100,8 @@ func (v *View) OnTwin(f func(was, is *Twin)) {
 // OnSynced has f called each time that all that there is was told. It must be called before the view runs.
 func (v *View) OnSynced(f func()) { v.synced = append(v.synced, f) }
 
-// Closed is the peer's word for why none of its nodes takes pods, such as "cordoned"; "" when one does, or it says nothing of that.
-// It is what was told last, while the peer cannot be reached.
+// Closed is why none of the peer's nodes takes pods, such as "cordoned", in the peer's word; "" when one does, or the peer does not say. While
+// the peer cannot be reached it is the last known value.
 func (v *View) Closed() string {
 	for _, o := range v.closed.All() {
 		return closedFor(o)
@@ -143,8 +143,8 @@ func (v *View) HomeOf(twin string) string {
 	return ""
 }
 
-// SetReachable tells whether the peer can be reached: while it cannot, it is not asked, and when it can again everything is told
-// afresh at once, whatever the stream was doing. Until told otherwise a peer is taken for reachable.
+// SetReachable says whether the peer can be reached. While it cannot, no stream is opened; when it can again a new stream starts at once. Until
+// the first call the peer counts as reachable.
 func (v *View) SetReachable(reachable bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package sharing says what this cluster offers to whom: which SharingPolicy counts for a peer, what its
-// amounts come to on these machines, how much of that is still free for one more contract, and so what a yes to a request gives. Whoever
-// answers requests and signs contracts calls it, and hosting asks it for the pod security level of guests.
-// It is functions from values to values; it must never read a clock, a cluster or a file.
+// Package sharing computes what this cluster offers to a peer: which SharingPolicy applies, what its amounts are on these machines, how much of
+// that is free for one more contract, and so what accepting a request would grant. core/relations/provider calls it for requests and
+// contracts, and core/hosting for the pod security level of guests. It is functions from values to values; it must never read a clock, a
+// cluster or a file.
 package sharing

@@ -12,9 +12,8 @@ import (
 	"kith.dev/core/supply"
 )
 
-// Notes are sentences for the owner on what a policy comes to otherwise than it reads: amounts beyond what the nodes can
-// allocate together, or beyond what the owner's own pods leave, a validity that cannot work, names that mean nobody. Peers are those of
-// this cluster.
+// Notes are sentences for the owner about parts of a policy that have no, or less, effect: amounts beyond what the nodes can allocate together, or
+// beyond what the owner's own pods leave; a validity that cannot work; names of unknown peers. peers are those of this cluster.
 func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1.Peer) []string {
 	var notes []string
 	shared := Amounts(policy, there.Nodes)

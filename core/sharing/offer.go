@@ -29,7 +29,7 @@ type OfferInput struct {
 	Has corev1.ResourceList
 	// Asked is what the peer wants; a resource left out is up to the policy.
 	Asked corev1.ResourceList
-	// Most is what the owner saw when he said yes: no more is offered, and nothing that it does not name. Nil: nobody said so.
+	// Most is the grant that the owner saw when accepting: no more is offered, and nothing that it does not name. Nil: no such limit.
 	Most *corev1.ResourceList
 }
 
@@ -85,7 +85,7 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 // scratchEach is the scratch space for each pod of a contract whose consumer did not ask for any. Logs and some files fit.
 const scratchEach = 1 << 30
 
-// littleScratch has nobody be granted half a disk that he did not ask for. What he has already he keeps.
+// littleScratch reduces scratch space that was not asked for, so that no contract gets half a disk by default. What a peer has already it keeps.
 func (in *OfferInput) littleScratch(offer corev1.ResourceList) {
 	const name = corev1.ResourceEphemeralStorage
 	left, offered := offer[name]
@@ -137,7 +137,7 @@ func floor(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity(n, format(name, q))
 }
 
-// why tells what made the offer of name nothing.
+// why says for what reason the offer has nothing of the resource name.
 func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList) string {
 	amount, ok := amounts[name]
 	asked, isAsked := in.Asked[name]

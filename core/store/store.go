@@ -1,7 +1,7 @@
-// Package store holds objects of one kind as a stream tells of them, and says what changed. core/remote keeps in it what a peer tells,
-// core/virtualnode the pods at home that a reflector brings.
+// Package store holds the objects of one kind that a stream reports, and calls back on each change. core/remote keeps in it what a peer reports,
+// core/virtualnode the pods at home that a client-go Reflector reports.
 //
-// It must never ask anybody, nor believe that what was told once is still so: what a new stream does not name is gone at its Sweep.
+// It makes no calls. It keeps nothing from earlier streams: what a new stream has not reported is removed by Sweep.
 package store
 
 import (

@@ -1,7 +1,7 @@
-// Package supply says how much of this cluster may be promised anew: what its nodes can allocate together, less what the owner's own
-// pods request, less what contracts grant already. core/sharing bounds its offers by it, core/relations/provider gathers what it follows from,
-// and the daemon shows it beside the owner's policies and strips the cache of pods with it.
+// Package supply computes how much of this cluster is free for new contracts: what its nodes can allocate together, less what the owner's own
+// pods request, less what existing contracts grant. core/sharing bounds its offers by it, core/relations/provider collects its inputs, and
+// the daemon shows it beside the owner's policies and uses Slim to keep the cache of pods small.
 //
-// It is functions from values to values. It must never read a cluster or a clock, and it takes nothing back: what was signed stays,
-// however many pods the owner starts.
+// It is functions from values to values, and must never read a cluster or a clock. It never reduces an existing contract, however many pods the
+// owner starts.
 package supply

@@ -39,10 +39,10 @@ type Twins interface {
 
 // Companions brings the other objects that pods need to where they run.
 type Companions interface {
-	// Prepare has everything in the twin that the pod refers to, before the pod goes there. An error has it tried again.
+	// Prepare copies everything that the pod refers to into the twin, before the pod goes there. After an error it is called again.
 	Prepare(ctx context.Context, home *corev1.Pod) error
-	// Adapt changes, in a copy of the home pod's spec, what leads to home or tells of it. What it makes is compared with
-	// what was sent before, so it must be the same as long as home is.
+	// Adapt replaces, in a copy of the home pod's spec, what refers to the home cluster. It must be deterministic: its result is compared with
+	// what was sent before.
 	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
 }
 
@@ -61,8 +61,8 @@ type Config struct {
 	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
 	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
 
-	// Avoid has new pods of a controller in a home namespace avoid this node, and tells since when they do; the error may be a conflict,
-	// then it is asked again. nil when nobody can: then pods that the peer refuses wait.
+	// Avoid makes new pods of a controller in a home namespace avoid this node, and returns since when they do; after a conflict it is called
+	// again. nil: not possible, and pods that the peer refuses stay pending.
 	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
 
 	// Machine asks the peer for its machine; the zero one when it does not know the question. nil when nobody can ask.
@@ -75,7 +75,7 @@ type Config struct {
 	// NodeIP and KubeletPort are where the home API server finds the node's endpoint (core/kubelet).
 	NodeIP      netip.Addr
 	KubeletPort int32
-	// NoTunnel has the node show no InternalIP: the home API server would look for a tunnel there.
+	// NoTunnel leaves the InternalIP out of the node's status: the home API server (K3s) would try to reach it through a tunnel.
 	NoTunnel bool
 
 	// Resources is what the contract grants.
@@ -225,7 +225,7 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 	}
 }
 
-// SetReachable tells that the peer can be reached, which shows at once. Until told otherwise a Node takes its peer for reachable.
+// SetReachable says that the peer can be reached; the node's conditions change at once. Until SetLost the peer counts as reachable.
 func (n *Node) SetReachable() { n.setReady(true, "PeerReachable", "the peer answers", time.Now()) }
 
 // SetLost tells that the peer cannot be reached, why, for people, and since when nothing was heard of it. That shows at once in the
@@ -249,9 +249,9 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	}
 }
 
-// SetTunnel tells why no packet passes between the pods here and there, for people; empty when they do. While none does the
-// node is NetworkUnavailable, so that no pod is bound to it, and its pods are not Ready, so that no request is sent to them. They
-// run on, and nothing is evicted: what they do among themselves goes on, and the node stays Ready.
+// SetTunnel says, for people, why no packets pass between the pods here and at the peer; empty when they do. While none do the node has the
+// condition NetworkUnavailable, so that no pod is bound to it, and its pods are not Ready, so that services send them no requests. The node
+// stays Ready, so nothing is evicted: the pods keep running and can reach each other.
 func (n *Node) SetTunnel(why string) {
 	n.mu.Lock()
 	was := n.state.tunnel

@@ -9,12 +9,11 @@ import (
 	"kith.dev/core/offloading"
 )
 
-// refusedAfter is how old a pod is at least when it fails because it may not go: its controller makes another at once, perhaps for
-// the same node, and would fill the cluster with failed pods.
+// refusedAfter is the least age at which a pod that may not go to the peer is set to Failed: its controller replaces it at once, perhaps on the
+// same node, and would otherwise fill the cluster with failed pods.
 const refusedAfter = 10 * time.Second
 
-// stays is what becomes of a pod that may not go, or be, there. One that nobody fetches fails, as it would at a kubelet that does
-// not admit it.
+// stays handles a pod that may not go to, or be at, the peer. If nobody evicts it, it is set to Failed, as by a kubelet that does not admit it.
 func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Permit, why string) error {
 	if permit == offloading.Ending {
 		n.queue.AddAfter(keyOf(home), refusedAfter)
@@ -41,8 +40,7 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 	return n.write(ctx, home, status)
 }
 
-// withdraw ends what there is at the peer of a namespace that is not offloaded, and what waits on the node to go there. k may name
-// the namespace alone.
+// withdraw ends all pods at the peer, or waiting on its node, of a namespace that is not offloaded. k may be of the namespace alone.
 func (n *Node) withdraw(ctx context.Context, k key, why string) error {
 	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) {

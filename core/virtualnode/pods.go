@@ -26,7 +26,7 @@ const (
 	eventNotOffloaded = "NotOffloaded"
 )
 
-// quietFailures are not told: rights in a new twin take a moment, and so does a link that blinks.
+// quietFailures is how many failures in a row are not reported: RBAC in a new twin takes a moment, and links fail for moments.
 const quietFailures = 3
 
 func (n *Node) homePods() cache.ListerWatcher {
@@ -34,8 +34,7 @@ func (n *Node) homePods() cache.ListerWatcher {
 	return selected(n.cfg.Home, fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName), pods.List, pods.Watch)
 }
 
-// reconcile brings one pod, or with an empty name one twin, a step further. Every step ends in an event that
-// leads to the next.
+// reconcile takes the next step for one pod, or, with an empty name, for one twin. The event that each step causes triggers the next.
 func (n *Node) reconcile(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -191,8 +190,8 @@ func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.Offloade
 	return nil
 }
 
-// finish lets a deleted home pod go, once nothing runs for it abroad. What it writes comes back as an event before the pod's
-// end does, and changes nothing then.
+// finish removes a home pod that is in deletion, once nothing of it runs at the peer. Its write of the status causes one more event before the
+// pod is gone, which changes nothing.
 func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	n.mu.Lock()
 	done := n.finished[keyOf(home)] == home.UID

@@ -20,22 +20,22 @@ const (
 	reasonSysctl      = "SysctlForbidden"
 )
 
-// lasting are the reasons of refusals that hold for every pod like this one, until the peer's owner changes his terms.
+// lasting are the reasons of refusals that apply to every pod like this one, until the peer's policy changes.
 var lasting = []string{"PodSecurity", "NotSupported", "ImageNotAllowed", "Invalid", reasonSysctl, reasonOtherSystem}
 
 const (
-	// noteSpreads is how long the API server may take to learn that new pods of a controller go elsewhere.
+	// noteSpreads is how long the API server's admission may take to see the note that new pods of a controller avoid this peer.
 	noteSpreads = time.Second
-	// cameAnyway: a pod that was made so long after that and came here again would be followed by others for ever.
+	// cameAnyway: if a pod created so long after the note came here again, the note has no effect, and replacements would follow for ever.
 	cameAnyway = 5 * time.Second
 )
 
-// refuse says in the pod's events that it may not run here, and gives its status: no is that of a pod that waits, with the reason. After
-// an error that holds, and more may come of another try.
+// refuse writes an event that the pod may not run here, and returns its new status. no is the status of a pod that stays pending, with the
+// reason; it is also returned beside an error, after which refuse should be called again.
 //
-// A bound pod cannot go to another node, only another pod in its place can. So a pod that a controller makes again, and that some other
-// node takes, fails, as it would at a kubelet that does not admit it; the next ones of that controller avoid this node. Others wait, since
-// nobody would make them again and terms may change; but what a kubelet rejects, fails.
+// A bound pod cannot move to another node: only a replacement can. So a pod that has a controller, and that some other node would take, is set
+// to Failed, as by a kubelet that does not admit it, and the next pods of that controller avoid this node. Other pods stay pending, since
+// nobody would recreate them and the peer's policy may change; but what any kubelet would reject is set to Failed.
 func (n *Node) refuse(ctx context.Context, home *corev1.Pod, no corev1.PodStatus) (corev1.PodStatus, error) {
 	if no.Reason != home.Status.Reason || no.Message != home.Status.Message {
 		n.record.Event(home, corev1.EventTypeWarning, no.Reason, no.Message)

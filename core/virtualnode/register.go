@@ -154,7 +154,7 @@ func (n *Node) register(ctx context.Context, version string) error {
 	return nil
 }
 
-// Leave has the node stay away once it is gone: it is about to be retired.
+// Leave says that the node is about to be retired, so that it is not recreated after its deletion.
 func (n *Node) Leave() { n.leaving.Store(true) }
 
 // ownNodes writes the node's status for virtual-kubelet. That retries by client-go's retry.OnError, which takes a context that ended
@@ -179,7 +179,7 @@ func opaque(err error) error {
 	return err
 }
 
-// watchOwnNode has the status written when the node is gone, which makes it again: whoever deletes it gets it back at once.
+// watchOwnNode recreates the Node object at once when somebody deletes it, by triggering a write of its status.
 func (n *Node) watchOwnNode(ctx context.Context) error {
 	own := newInformer(func(_, is *corev1.Node) {
 		if is == nil && !n.leaving.Load() {

@@ -24,8 +24,8 @@ const forceTimeout = 30 * time.Second
 // Retire takes a virtual node out of the home cluster: it cordons it, evicts its pods and waits for them to
 // end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
 // should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
-// ctx that ends soon. Disruption budgets are respected for half of that time. Before a pod is touched it is given
-// to keep; while that fails, the pod stays. It may be called again.
+// ctx that ends soon. PodDisruptionBudgets are respected for half of that time. keep is called with each pod before its eviction;
+// while keep fails the pod stays. Idempotent.
 func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
 	if err := cordon(ctx, home, nodeName); err != nil {
 		return err
@@ -112,7 +112,7 @@ func cordon(ctx context.Context, home kubernetes.Interface, nodeName string) err
 	return nil
 }
 
-// force takes the pods that did not end in time from the API server.
+// force deletes from the API server, without grace, the pods that did not end in time.
 func force(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
 	pods, err := podsOn(ctx, home, nodeName)
 	if err != nil {

@@ -47,8 +47,7 @@ func (s *state) link(reachable bool, reason, message string, since time.Time) (h
 	return healed, changed
 }
 
-// expire turns the node NotReady when its grace is over, and returns how long that still takes; 0 when
-// there is nothing to wait for.
+// expire turns the node NotReady when its grace period is over, and returns how long that still takes; 0: there is nothing to wait for.
 func (s *state) expire(grace time.Duration, now time.Time) time.Duration {
 	if s.reachable || !s.published {
 		return 0

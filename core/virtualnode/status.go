@@ -84,8 +84,8 @@ func statusOf(v view) corev1.PodStatus {
 	return v.home.Status // asked just now
 }
 
-// passing says that this guest ends but the pod does not: it was deleted or evicted abroad, and the peer will
-// make it again. Its end must not become the home pod's.
+// passing reports that the guest at the peer ends but the pod does not: it was deleted or evicted there, and the peer will recreate it. Its
+// end must not become the home pod's.
 func passing(guest *corev1.Pod) bool { return guest.DeletionTimestamp != nil || ended(&guest.Status) }
 
 // evictionOf is why the guest ends, nil when it was merely deleted: a kubelet's eviction, or the condition that the API server,
@@ -113,8 +113,8 @@ func condition(all []corev1.PodCondition, of corev1.PodConditionType) *corev1.Po
 	return nil
 }
 
-// mergeDisruption takes over that the guest is taken away abroad, unless home takes the pod away itself. That it is not any more
-// home's own controller finds out.
+// mergeDisruption copies the condition DisruptionTarget from the guest, unless home itself is evicting the pod. When it is over, the home
+// cluster's own controller resets it.
 func (v view) mergeDisruption(s *corev1.PodStatus, guest []corev1.PodCondition) {
 	if there := disruption(guest); there != nil && disruption(s.Conditions) == nil {
 		c := *there
@@ -167,8 +167,9 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	return s
 }
 
-// takeAddresses keeps of the guest's addresses the one that is the peer's to give: it would have what is meant for any other pod sent to
-// its own, one of each family. It gives the first that is not; those that nobody here could reach, as of IPv6 where the two have IPv4 alone, are only left out.
+// takeAddresses keeps those of the guest's addresses, one of each family, that are in the range that the peer may assign: with any other the peer
+// could attract traffic of other pods. It returns the first that is not in it. Addresses of a family that the two clusters do not use, such as
+// IPv6 where one has IPv4 only, are just left out.
 func (v view) takeAddresses(s *corev1.PodStatus) (foreign netip.Addr) {
 	told := s.PodIPs
 	s.PodIPs, s.PodIP = nil, ""
@@ -347,8 +348,8 @@ func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 	*old = c
 }
 
-// unreachable is the status of a pod on a node that counts as NotReady: nobody should send it requests. The
-// control plane does that only for nodes it has not heard of, and this one it hears of.
+// unreachable is the status of a pod on a node that counts as NotReady: its pods are set to not Ready, so that services send them no requests.
+// The node lifecycle controller does so only for nodes without a heartbeat, and this one has one.
 func unreachable(s corev1.PodStatus, peer string) corev1.PodStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	c := condition(s.Conditions, corev1.PodReady)

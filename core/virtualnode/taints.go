@@ -87,7 +87,7 @@ func removeTaint(node *corev1.Node, not corev1.Taint) (changed bool) {
 	return len(node.Spec.Taints) != had
 }
 
-// haveTolerated adds a toleration of the taint to the pods of the node that may stay there and have none.
+// haveTolerated adds a toleration of the taint to those pods of the node that may stay there and lack it.
 func (n *Node) haveTolerated(ctx context.Context, taint corev1.Taint) error {
 	pods, err := podsOn(ctx, n.cfg.Home, n.cfg.NodeName)
 	if err != nil {
@@ -128,8 +128,8 @@ func (n *Node) tolerate(ctx context.Context, pod *corev1.Pod, taint corev1.Taint
 // ofNode is the key in the queue that stands for the node itself.
 var ofNode = key{}
 
-// markClosed has the node carry a taint while the peer says that none of its nodes takes pods: what was evicted there would be bound
-// to it again, and wait. The taint is our own, for a cordon is the home owner's to make and to lift.
+// markClosed sets a taint on the node while the peer says that none of its nodes takes pods: pods evicted there would otherwise be bound to it
+// again, and stay pending. It is a taint of Kith's, not a cordon, since cordons belong to the owner of the home cluster.
 func (n *Node) markClosed(ctx context.Context) error {
 	why := n.view.Closed()
 	if len(validation.IsValidLabelValue(why)) > 0 {

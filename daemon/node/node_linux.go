@@ -62,7 +62,7 @@ type Node struct {
 	namespace string
 	kernel    hostnet.Changes
 	overlay   *overlay.Kernel
-	told      atomic.Bool                 // of the cluster as it is, at least once
+	inSync    atomic.Bool                 // the kernel has what follows from the cluster's state, read at least once by this process
 	here      atomic.Bool                 // the gateway is on this node, and kithd keeps the fence
 	around    atomic.Pointer[fence.Fence] // that this process keeps; nil without one
 }
@@ -78,7 +78,7 @@ func New(cfg Config) *Node {
 // Ready says why this node is not led to the gateway, or guests on it are not fenced; "" when both are. By this alone the kithd that works knows
 // where guests may run (core/fenced): whatever else must hold for that is to be said here.
 func (n *Node) Ready() string {
-	if !n.told.Load() {
+	if !n.inSync.Load() {
 		return "the cluster was not read yet, or the kernel does not have what follows from it"
 	}
 	if n.here.Load() { // kithd keeps the fence
@@ -129,7 +129,7 @@ func scheme() *runtime.Scheme {
 
 // follow runs the controllers, until ctx ends or the gateway moves to this node or away.
 func (n *Node) follow(ctx context.Context) error {
-	n.told.Store(false) // what was kept before is not what is kept now
+	n.inSync.Store(false) // until the cluster has been read again
 	n.here.Store(false)
 	n.around.Store(nil)
 	scheme := scheme()
@@ -289,7 +289,7 @@ func (n *Node) gateway(ctx context.Context, c client.Reader) (string, error) {
 	return "", nil
 }
 
-// set has the kernel be as it follows from the cluster.
+// set reads nodes and peers, and sets the overlay in the kernel accordingly.
 func (n *Node) set(ctx context.Context, c client.Reader, gateway string) error {
 	var nodes corev1.NodeList
 	var peers v1alpha1.PeerList
@@ -298,11 +298,11 @@ func (n *Node) set(ctx context.Context, c client.Reader, gateway string) error {
 	}
 	plan, ok := overlay.PlanOf(overlay.Config{Self: n.cfg.Node, Pods: n.cfg.Pods}, world(gateway, nodes.Items, peers.Items))
 	if !ok {
-		n.told.Store(true)
+		n.inSync.Store(true)
 		return nil
 	}
 	err := n.overlay.Set(plan)
-	n.told.Store(err == nil)
+	n.inSync.Store(err == nil)
 	if err != nil {
 		n.cfg.Log.Warn("the way between this node and the gateway's is not complete, trying again", "err", err)
 	}

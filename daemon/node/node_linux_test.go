@@ -79,7 +79,7 @@ func TestANodeIsReadyWhenItsGuestsAreFenced(t *testing.T) {
 		}
 	}
 	is("at first", false)
-	n.told.Store(true)
+	n.inSync.Store(true)
 	is("the way is there, no fence", false)
 	around, err := fence.New(fence.Config{
 		Tunnel: overlay.Device, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"), DNS: netip.MustParseAddr("10.43.0.10"),
@@ -93,7 +93,7 @@ func TestANodeIsReadyWhenItsGuestsAreFenced(t *testing.T) {
 	n.around.Store(nil)
 	n.here.Store(true)
 	is("kithd keeps the fence here", true)
-	n.told.Store(false)
+	n.inSync.Store(false)
 	is("the cluster is read anew", false)
 }
 

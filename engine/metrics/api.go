@@ -35,7 +35,7 @@ var _, _ interface {
 	rest.SingularNameProvider
 } = podMetrics{}, nodeMetrics{}
 
-// New, and those below, say what is served, to rest.Storage and its kin.
+// New and the methods below implement rest.Storage and the interfaces listed above.
 func (podMetrics) New() runtime.Object      { return &metrics.PodMetrics{} }
 func (podMetrics) NewList() runtime.Object  { return &metrics.PodMetricsList{} }
 func (podMetrics) Destroy()                 {}

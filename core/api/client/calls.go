@@ -87,7 +87,7 @@ func (c *Client) Request(ctx context.Context, id string) (api.Request, error) {
 	return do[api.Request](ctx, c, "GET", api.Path(api.PathRequest, id), nil)
 }
 
-// Accept accepts a request: no more is granted than shown, which is its Granted as the owner was shown it; nil: nothing was.
+// Accept accepts a request. shown is Request.Granted as the owner saw it: no more than that is granted. nil: the owner saw no amounts.
 func (c *Client) Accept(ctx context.Context, id string, shown api.Resources) (api.Request, error) {
 	return do[api.Request](ctx, c, "POST", api.Path(api.PathAccept, id), api.Accept{Granted: shown})
 }
@@ -146,17 +146,17 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return do[[]api.Guest](ctx, c, "GET", api.PathGuests, nil)
 }
 
-// CheckTether says what a tether to a peer would mean, and what is in the way of it.
+// CheckTether says what a tether to a peer would change on this machine, and what prevents it.
 func (c *Client) CheckTether(ctx context.Context, peer string) (api.TetherCheck, error) {
 	return do[api.TetherCheck](ctx, c, "GET", api.PathTether+"?peer="+url.QueryEscape(peer), nil)
 }
 
-// Tether has a peer's cluster run this laptop; report may be nil. When ctx ends the switch goes on.
+// Tether makes this laptop a node of a peer's cluster; report may be nil. When ctx ends the switch goes on.
 func (c *Client) Tether(ctx context.Context, options api.TetherOptions, report func(api.Progress)) (api.Status, error) {
 	return long[api.Status](ctx, c, "POST", api.PathTether, options, report)
 }
 
-// Untether takes this laptop back; report may be nil. When ctx ends the switch goes on.
+// Untether ends that; report may be nil. When ctx ends the switch goes on.
 func (c *Client) Untether(ctx context.Context, options api.UntetherOptions, report func(api.Progress)) (api.Status, error) {
 	return long[api.Status](ctx, c, "POST", api.PathUntether, options, report)
 }

@@ -136,7 +136,8 @@ func (c *Client) explain(ctx context.Context, err error) *api.Error {
 	}
 }
 
-// notRunning says why nobody listens: with a configuration that it refuses kithd ends at its start, and would again.
+// notRunning is the error when nothing listens at the socket. If kithd refuses its configuration, it says so: kithd then ends at each
+// start.
 func (c *Client) notRunning(ctx context.Context) *api.Error {
 	e := &api.Error{
 		Code:    api.CodeUnavailable,

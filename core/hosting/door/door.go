@@ -30,8 +30,8 @@ const (
 
 // Access says who may pass the door. *Host is one.
 type Access interface {
-	// Admitted reports whether a contract with the consumer is in force. Once it says no, Shut has to be called: what is open already
-	// does not ask again.
+	// Admitted reports whether a contract with the consumer is in force. It is asked at the start of a request only: when it becomes
+	// false, call Shut to end those that are open.
 	Admitted(consumerID string) bool
 	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
 	Kept(ctx context.Context, consumerID string) (has, most Stored, err error)
@@ -45,7 +45,7 @@ type Access interface {
 type Door struct {
 	// Limits of each consumer; they may be changed before the first request.
 	Limits apiproxy.Limits
-	// Recount is how long what a consumer keeps is not counted again.
+	// Recount is the least time between two counts of what a consumer keeps.
 	Recount time.Duration
 
 	access Access
@@ -219,8 +219,8 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	return nil
 }
 
-// here gives what is written in a consumer's namespace the addresses by which the consumer's are known here. What is read is not moved back:
-// home reads no more than metadata of what has addresses (remote), and those of Pods in its view.
+// here translates the consumer's addresses in a body to those used here. Answers are not translated back: of objects with addresses the
+// consumer reads only metadata (core/remote), and addresses of Pods come in its view.
 func (d *Door) here(info apiproxy.Info, body []byte) ([]byte, error) {
 	terms, is := d.access.TermsIn(info.Namespace), contents[info.Resource]
 	if terms == nil || terms.GuestsHere == "" || is.here == nil || !info.Writes {

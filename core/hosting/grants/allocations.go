@@ -24,15 +24,15 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Allocations counts what guests hold of each contract. A pod is entered before it is made and leaves when it is
-// gone or ended for good, so the sum never lags behind the API server, whatever the order of requests. It
-// is kept in memory, one addition per pod, and rebuilt from the Pods when the daemon starts.
+// Allocations sums up what the guests of each contract request. A pod is counted before it is created, until it is deleted or has
+// ended for good, so the sum never lags behind the API server, whatever the order of requests. It is kept in memory, one addition per
+// pod, and rebuilt from the Pods when the daemon starts.
 type Allocations struct {
 	mu        sync.Mutex
 	pods      map[types.NamespacedName]allocation
 	sums      map[string]corev1.ResourceList
 	refused   map[types.NamespacedName]RefusedPod
-	onRefused func()       // who waits is another than before
+	onRefused func()       // called when refused has changed, with mu held
 	changed   queues.Inbox // of contracts, by ID
 }
 
@@ -107,8 +107,8 @@ func (b *Allocations) Enter(key types.NamespacedName, contract string, requests 
 	b.set(key, allocation{contract, requests})
 }
 
-// Correct counts other amounts for a pod that has its place, within the limit or not, and gives those that wait for room
-// under its contract when there is more of it now.
+// Correct changes what a pod that was admitted counts for, whether within the limit or not. It returns the refused pods of the same
+// contract that may fit now.
 func (b *Allocations) Correct(key types.NamespacedName, requests corev1.ResourceList) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,7 @@ func (b *Allocations) refusedForRoom(contract string) []types.NamespacedName {
 	return b.refusedWhere(func(w RefusedPod) bool { return w.Contract == contract && w.No.Reason == reasonExceeded })
 }
 
-// NoteRefused notes a refused pod, ForgetRefused that it is one no more.
+// NoteRefused records a refused pod; ForgetRefused removes it.
 func (b *Allocations) NoteRefused(key types.NamespacedName, w RefusedPod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,7 +219,7 @@ func (b *Allocations) sum(e allocation, change func(*resource.Quantity, resource
 	b.MarkDirty(e.contract)
 }
 
-// MarkDirty has the contract's use published.
+// MarkDirty queues the contract (its spec.id) for its use to be written into its status.
 func (b *Allocations) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
 
 // Used is the sum of the requests of the guests under the contract (its spec.id).
@@ -229,15 +229,16 @@ func (b *Allocations) Used(contract string) corev1.ResourceList {
 	return b.sums[contract].DeepCopy()
 }
 
-// OnRefused has f called whenever other guests than before are refused: no object need change with that. f must not call back.
+// OnRefused calls f whenever the set of refused guests changes; no object of the API need change with it. f is called under the lock
+// and must not call Allocations.
 func (b *Allocations) OnRefused(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.onRefused = f
 }
 
-// publishEvery is how often a contract's use is written at most, however fast pods come and go; with many namespaces, each of
-// which is named in what is written, more seldom: as often as it takes for this many.
+// publishEvery is the least time between two writes of a contract's use into its status. Since that names each namespace, a contract with more
+// than publishAtOne of them is written more seldom: publishEvery for every publishAtOne namespaces.
 const (
 	publishEvery = time.Second
 	publishAtOne = 50

@@ -23,9 +23,9 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Contracts is the view, in memory, of who may do what here: the terms of every contract in which this
-// cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
-// answers without a round trip. mu guards everything below it and is never held while calling out.
+// Contracts holds in memory who may do what here: the terms of every contract in which this cluster provides, and the twin namespaces.
+// Each reconciliation of a pod and each request at the door asks it, so it answers without a round trip. mu guards everything below it
+// and is not held during calls to others.
 type Contracts struct {
 	live      client.Reader
 	cached    client.Reader // is asked before live is, where consumers could make it much
@@ -44,7 +44,7 @@ type Contracts struct {
 	loaded bool
 	terms  map[string]*Terms
 	twins  map[string]Twin
-	ended  map[string]bool // EndContract was called: nothing brings them back
+	ended  map[string]bool // contracts for which EndContract was called, which stay out of force
 	shut   []func(consumerID string)
 }
 
@@ -92,8 +92,8 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// Load reads contracts and twin namespaces, for the first time if nothing was read yet. Call it before anybody is sent to the Door
-// or to PutNamespace: until then everybody would be told that no contract is in force.
+// Load reads contracts and twin namespaces, unless that was done already. Call it before the Door or PutNamespace serve anybody: until then
+// every caller would hear that no contract is in force.
 func (c *Contracts) Load(ctx context.Context) error {
 	c.mu.Lock()
 	loaded := c.loaded
@@ -199,9 +199,9 @@ func (c *Contracts) Of(contractID string) *Terms {
 	return c.terms[contractID]
 }
 
-// TermsOf gives the terms of the contract of that ID, if it is the caller's; to anybody else's the answer is the same as to none. One
-// that was signed a moment ago may not be in this view yet; then the cache knows that it is there, and everything is read again. What
-// the cache does not know of, or has for another, costs no read: IDs are free for the making.
+// TermsOf gives the terms of the contract with that ID. It is CodeForbidden both when there is none and when it is another consumer's. A
+// contract signed a moment ago may not be in this view yet: if the cache has it, the view is read again. An ID that the cache does not
+// have for this consumer costs no read, since a caller can invent as many as it likes.
 func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t := c.Of(id)
 	if t == nil {
@@ -210,7 +210,7 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 			return nil, err
 		}
 		if there {
-			c.refreshing.Lock() // one look serves all who wait for it
+			c.refreshing.Lock() // one refresh serves all callers that wait for it
 			defer c.refreshing.Unlock()
 			if t = c.Of(id); t == nil && c.refreshes.Allow() {
 				if _, err := c.Refresh(ctx); err != nil {
@@ -226,7 +226,7 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 	return t, nil
 }
 
-// signed reports whether the cache has a contract of that ID in which this cluster provides to the consumer.
+// signed reports whether the cache has a contract with that ID in which this cluster is the provider of the consumer.
 func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (bool, error) {
 	var list v1alpha1.ContractList
 	if err := c.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -300,12 +300,12 @@ func (c *Contracts) update(change func()) {
 	}
 }
 
-// Recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
+// Recent are the options for polls: the API server answers from its watch cache, which may be behind.
 func Recent() client.ListOption {
 	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 }
 
-// OnShut has f called whenever the last contract with a consumer stopped being in force: give it Door.Shut.
+// OnShut calls f, which should be Door.Shut, when the last contract in force with a consumer has ended.
 func (c *Contracts) OnShut(f func(consumerID string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

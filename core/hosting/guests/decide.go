@@ -28,12 +28,12 @@ type observed struct {
 	opod      *v1alpha1.OffloadedPod     // never nil
 	malformed *grants.Refusal            // what of it could not be read
 	pod       *corev1.Pod                // nil when there is none that Kith made
-	last      *corev1.Pod                // the one before it is gone, as it was last, when something here evicted it
-	ended     string                     // by the kubelet, of how the Pod ended
+	last      *corev1.Pod                // with no pod: the last state of the one before, if that was evicted here
+	ended     string                     // how the Pod ended, as the kubelet says
 	terms     *grants.Terms              // nil when the namespace is no twin
 	home      string                     // the namespace at home
-	fenced    bool                       // there is a node that guests may run on
-	beside    bool                       // the Pod is bound to a node that they may not run on
+	fenced    bool                       // there is a node with a working fence, on which guests may run
+	beside    bool                       // the Pod is bound to a node without one
 }
 
 // verb is what a step does.
@@ -61,7 +61,7 @@ type step struct {
 	after   time.Duration   // again
 	grace   *int64          // remove, in seconds; nil: the Pod's own
 	pod     *corev1.Pod     // admit, create: the Pod as it is to be; finish: as it was
-	remakes int             // create: it was lost, for so many times since it last held out
+	remakes int             // create: how many times it was lost since it last ran long enough
 	change  change          // adjust
 	no      *grants.Refusal // refuse
 	how     podState        // remove, finish
@@ -92,7 +92,7 @@ func (r *rules) decide(o *observed) []step {
 		return o.left()
 	case o.raw == nil:
 		return []step{{do: forget}}
-	case o.behind: // to go by it would mean to write the same once more
+	case o.behind: // else the same would be written again
 		return []step{{do: again, after: soon}}
 	case !o.opod.DeletionTimestamp.IsZero():
 		return o.leave(how)
@@ -145,8 +145,8 @@ func unstarted(pod *corev1.Pod) bool {
 		!slices.ContainsFunc(pod.Status.InitContainerStatuses, started) && !slices.ContainsFunc(pod.Status.ContainerStatuses, started)
 }
 
-// astray reports whether a guest has an address of a range that is agreed on no more: it was being made while another was, as happens only
-// when no guest is there. Nobody reaches it. Nor one whose address is not of this cluster's range of pods, as it was told.
+// astray reports whether a guest can be reached by nobody because of its address: it is of a range that is no longer agreed on (which changes
+// only while no guest exists, but this one was just being created), or outside this cluster's configured pod range.
 func (r *rules) astray(o *observed) bool {
 	has, unknown := netip.ParseAddr(o.pod.Status.PodIP)
 	if r.Translated && unknown == nil && has.Is4() && r.Pods.IsValid() && !r.Pods.Contains(has) {
@@ -208,7 +208,7 @@ func (r *rules) keep(o *observed) []step {
 	return append(steps, step{do: adjust, change: r.changeOf(o)})
 }
 
-// make makes the Pod, the first time or again, if contract and security level let it.
+// make creates the Pod, for the first time or after a loss, if the contract and the pod security level permit.
 func (r *rules) make(o *observed) []step {
 	t := o.terms
 	switch {

@@ -1,6 +1,6 @@
-// Package guests turns the OffloadedPods that consumers write into Pods and keeps those alive. Each look at one is observed
-// (Reconciler), decided by a pure function (rules.decide), and applied step by step. hosting runs it; tenants clear their guests
-// away with what it knows of them.
+// Package guests turns the OffloadedPods that consumers write into Pods, and recreates those that get lost. A reconciliation observes
+// (Reconciler), decides by a pure function (rules.decide), and applies the resulting steps in order. core/hosting runs it;
+// core/hosting/tenants uses it to remove the guests of a namespace.
 //
-// It must never touch a Pod that Kith did not make, make one that has no place under a contract, or make one outside the fence.
+// It must never change a Pod that Kith did not create, exceed a contract, or create a Pod outside the fence.
 package guests

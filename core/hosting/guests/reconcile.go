@@ -235,16 +235,16 @@ func (r *Reconciler) remember(key types.NamespacedName, m record) {
 	}
 }
 
-// Wake has these looked at again soon.
+// Wake queues these guests for another reconciliation.
 func (r *Reconciler) Wake(keys []types.NamespacedName) { r.inbox.Add(keys...) }
 
-// ResolveBy has guests ask the resolver for names. Call it before the manager starts.
+// ResolveBy makes resolver the DNS server of guests. Call it before the manager starts.
 func (r *Reconciler) ResolveBy(resolver guestnet.Resolver) { r.resolver = resolver }
 
 type guestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
-// they are gone, nothing else tells them from pods that are lost, which are made again.
+// evictions queues a guest when its Pod changes. First it keeps the last state of a Pod that is evicted here: once the Pod is gone,
+// nothing else distinguishes it from a lost Pod, which is recreated.
 func (r *Reconciler) evictions() handler.Funcs {
 	look := func(o client.Object, gone bool, queue guestQueue) {
 		r.noteEviction(o, gone)
@@ -257,8 +257,8 @@ func (r *Reconciler) evictions() handler.Funcs {
 	}
 }
 
-// noteEviction: that a pod is to be evicted counts when it is being deleted, for that may still be refused; gone tells that it is
-// deleted, with no grace even without a sign before.
+// noteEviction keeps an evicted Pod, if o is one, for lastEvicted. The DisruptionTarget condition alone does not count, since an
+// eviction may still be refused: the Pod must be in deletion. gone: it is deleted, which without a grace period comes first.
 func (r *Reconciler) noteEviction(o client.Object, gone bool) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || pod.DeletionTimestamp == nil && !gone || evictionOf(pod) == nil {
@@ -270,7 +270,7 @@ func (r *Reconciler) noteEviction(o client.Object, gone bool) {
 	r.evicted[key] = pod
 }
 
-// lastEvicted is the Pod that there was last, if it was this one's and was evicted.
+// lastEvicted is the last Pod of this OffloadedPod if it was evicted, else nil.
 func (r *Reconciler) lastEvicted(o *observed) *corev1.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,7 +280,7 @@ func (r *Reconciler) lastEvicted(o *observed) *corev1.Pod {
 	return nil
 }
 
-// whyEvicted is what the kubelet said when it evicted the pod, where its status does not say it.
+// whyEvicted is the reason from the Pod's condition, else from the kubelet's event, else a general one.
 func (r *Reconciler) whyEvicted(pod *corev1.Pod) string {
 	if c := disruption(pod); c != nil && c.Message != "" {
 		return c.Message

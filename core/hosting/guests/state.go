@@ -84,7 +84,7 @@ func unsaid(pod *corev1.Pod) bool {
 	return c == nil || c.Message != nodeShutdown
 }
 
-// disruption is the condition that who takes a pod away leaves on it (KEP-3329), nil without one.
+// disruption is the pod's condition DisruptionTarget (KEP-3329) if it is True, else nil.
 func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
@@ -109,7 +109,7 @@ func evictionOf(pod *corev1.Pod) *corev1.PodCondition {
 	return c
 }
 
-// deletedAt is when somebody asked for the deletion; the timestamp itself is when the grace period is over.
+// deletedAt is when the deletion was requested: the deletionTimestamp is later by the grace period.
 func deletedAt(pod *corev1.Pod) time.Time {
 	at := pod.DeletionTimestamp.Time
 	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
@@ -133,7 +133,7 @@ func endedBefore(pod *corev1.Pod, then time.Time) bool {
 // EndGrace is the longest grace period of a guest whose contract ended.
 const EndGrace = 30 * time.Second
 
-// Pods that keep getting lost are made again ever more slowly; one that held out is forgiven its past.
+// Pods that get lost again and again are recreated with growing delays; the count starts anew once one has run long enough.
 const (
 	remakeFirst = time.Second
 	remakeMost  = 5 * time.Minute

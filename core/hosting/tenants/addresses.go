@@ -31,24 +31,26 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Kernel has guests get what they send to the service address of their home to that of the twin here. Set is all there is of it.
+// Kernel translates the service addresses of guests' home clusters to those of the same services here. Set replaces the whole
+// state: what is not in it is removed.
 type Kernel interface {
 	Set([]guestnet.Tenant) error
 }
 
-// Address begins to tell where guests get their addresses from, and to lead them to the services of their home: see hosting.Host.Address.
+// Address starts the controllers that publish the address ranges of guests and that translate service addresses: see
+// hosting.Host.Address.
 func (t *Tenants) Address(mgr manager.Manager, networks string, kernel Kernel) error {
 	t.networks, t.services = networks, &services{tenants: t, kernel: kernel}
 	return t.services.watch(mgr)
 }
 
-// tellNetwork tells the network plugin of guests' links what is agreed on at this moment for a namespace, before any can be in it; those
-// that are there keep what they have. In a namespace that is no twin, or is one no more, none can start.
+// tellNetwork writes, for the CNI plugin, the ranges out of which guests in a namespace get their addresses. It runs before the first
+// guest there; guests that run keep their address. In a namespace that is not, or no longer, a twin no guest can start.
 func (t *Tenants) tellNetwork(namespace string) error {
 	if t.networks == "" {
 		return nil
 	}
-	t.telling.Lock() // what is known last is written last
+	t.telling.Lock() // so that an older state does not overwrite a newer one
 	defer t.telling.Unlock()
 	var err error
 	if terms := t.contracts.TermsIn(namespace); t.contracts.Twin(namespace).Name == "" {
@@ -97,7 +99,7 @@ type services struct {
 	inbox   queues.Inbox
 
 	// Of the one worker.
-	told  []guestnet.Tenant
+	last  []guestnet.Tenant               // what the kernel was given last; nil: nothing yet
 	links map[types.UID][sha256.Size]byte // the variables that were told of each namespace
 	next  time.Time                       // not before that
 }
@@ -143,17 +145,17 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		return n
 	}
 	now, believed, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
-	if s.told == nil {
+	if s.last == nil {
 		s.tenants.sweep()
 	}
-	if !reflect.DeepEqual(s.told, now) { // which is never nil
+	if !reflect.DeepEqual(s.last, now) { // which is never nil
 		for guests, n := range left {
 			s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
 		}
 		if err := s.kernel.Set(now); err != nil {
 			return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
 		}
-		s.told = now
+		s.last = now
 	}
 	return result, s.tellLinks(ctx, believed)
 }

@@ -1,6 +1,6 @@
-// Package tenants gives each consumer its twin namespaces, with the rights, the quota and the NetworkPolicies in them, keeps what
-// stands there true (addresses of guests, endpoints of a home that is away), and clears them away. The peer API's server asks it for
-// namespaces and policies; relations end contracts through it.
+// Package tenants creates each consumer's twin namespaces here, with RBAC, quota and NetworkPolicies, and deletes them. It also keeps their
+// content correct: the address ranges of guests, and EndpointSlices whose endpoints are at a home cluster that cannot be reached. The peer
+// API's server calls it for namespaces and policies; core/relations ends contracts through it.
 //
-// It must never touch an object or a namespace that Kith did not make, whatever labels it has.
+// It must never change an object or a namespace that Kith did not create, whatever labels it has.
 package tenants

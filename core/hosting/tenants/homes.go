@@ -51,32 +51,32 @@ func NewHomes(mgr manager.Manager, contracts *grants.Contracts, log *slog.Logger
 	return &Homes{client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, log: log, consumers: map[string]*home{}}
 }
 
-// home is what is known of a consumer's home. What is its reconciler's alone needs no lock: there is one at a time for each.
+// home is what is known of a consumer's cluster. Fields of the reconciler need no lock: one runs at a time for each consumer.
 type home struct {
 	id    string    // identity.ID.String
 	away  bool      // under the lock of Homes
 	since time.Time // under the lock of Homes
 
-	out     time.Time // the reconciler's: the since of the absence for which the endpoints were taken out; zero: none
+	out     time.Time // the reconciler's: the value of since for which the endpoints were set to not ready; zero: they were not
 	changed map[types.NamespacedName]change
 }
 
-// change is what was changed in a slice: the version that was written, and the conditions before, by the endpoint's place.
+// change is an EndpointSlice that was changed: the resource version written, and the conditions before, by the endpoint's index.
 type change struct {
 	version string
 	was     map[int]discoveryv1.EndpointConditions
 }
 
 const (
-	// awayAfter is how long a consumer must be away until its endpoints are touched: at the start nobody was asked yet.
+	// awayAfter is how long a consumer must be away until its endpoints are changed: just after a start none was contacted yet.
 	awayAfter = 3 * time.Second
-	// reachAgain is how often a home is looked for whose daemon cannot be reached while its pods can; backAgain, while they
-	// cannot either.
+	// reachAgain is how often a consumer is checked whose daemon cannot be reached but whose pods can; backAgain, one whose pods
+	// cannot be reached either.
 	reachAgain = 15 * time.Second
 	backAgain  = time.Minute
 )
 
-// SetHome tells whether the consumer's daemon answers. It may be called as often as one likes.
+// SetHome records whether the consumer's daemon answers. Repeating the same is cheap.
 func (s *Homes) SetHome(peer *v1alpha1.Peer, reachable bool) {
 	consumer, err := grants.ConsumerOf(peer)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Homes) Watch(mgr manager.Manager) error {
 		Complete(reconcile.Func(s.reconcile))
 }
 
-// awayOf gives what is known of a consumer, and whether, and since when, it is away.
+// awayOf gives the consumer's home, whether it is away, and since when.
 func (s *Homes) awayOf(compact string) (h *home, isAway bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Homes) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{RequeueAfter: backAgain}, nil
 }
 
-// takeOut has no endpoint at home ready, in any twin. After an error it goes on where it was.
+// takeOut sets the endpoints that are at the consumer's home to not ready, in all its twins. After an error it goes on where it was.
 func (s *Homes) takeOut(ctx context.Context, compact string, h *home) error {
 	twins, ranges := s.contracts.AbroadOf(compact)
 	if len(twins) == 0 {

@@ -18,8 +18,8 @@ import (
 	"kith.dev/core/sharing"
 )
 
-// Weigh says how the wish of a laptop to be run would be taken, and by which TetherPolicy; why is for a no. Strangers' Peers are what
-// they would become.
+// Weigh says how a laptop's request to be tethered would be answered, and by which TetherPolicy; why is the reason of a no. For a stranger,
+// pass the Peer that it would become.
 func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (says peering.TetherAnswer, policy, why string, err error) {
 	if by, err := c.tetheredTo(ctx, ""); err != nil {
 		return peering.TetherNo, "", "", err
@@ -36,10 +36,10 @@ func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (says peering.
 	return says, policy, why, nil
 }
 
-// isLaptop is why a cluster runs nobody that another runs, or is about to.
+// isLaptop is why a cluster that is, or is about to be, tethered itself runs no laptop.
 const isLaptop = "it is a tethered laptop itself"
 
-// tetheredTo reports whether this cluster is, or asks to be, run by another; of a Peer of this ID alone, if one is given.
+// tetheredTo reports whether this cluster is tethered, or asks to be, to the cluster with this ID, or to any with "".
 func (c *Company) tetheredTo(ctx context.Context, id string) (bool, error) {
 	var peers v1alpha1.PeerList
 	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
@@ -55,7 +55,7 @@ func (c *Company) tetheredTo(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// Grant is what the users of a laptop get here.
+// Grant is the user name and the namespaces that the users of a laptop get here.
 func (c *Company) Grant(ctx context.Context, peer *v1alpha1.Peer) (peering.TetherGrant, error) {
 	grant := peering.TetherGrant{User: user(peer.Spec.ID), Namespaces: []peering.TetherNamespace{}}
 	all, _, err := c.places(ctx, peer)
@@ -65,7 +65,7 @@ func (c *Company) Grant(ctx context.Context, peer *v1alpha1.Peer) (peering.Tethe
 	return grant, err
 }
 
-// places are those that the users of a laptop have here at this moment, or will have as soon as they are made.
+// places lists the namespaces that the users of a laptop have here, or will have once they are created.
 func (c *Company) places(ctx context.Context, peer *v1alpha1.Peer) (all []place, left []string, err error) {
 	policy, err := c.policyFor(ctx, peer)
 	if err != nil {
@@ -115,7 +115,7 @@ func notItsOwn(namespace string, peer *v1alpha1.Peer) string {
 		namespace, peer.Name, v1alpha1.LabelLaptop, strings.TrimPrefix(user(peer.Spec.ID), UserPrefix))
 }
 
-// Tether answers as peering.Handler does. It never says that there is nothing: whoever asks may be told no.
+// Tether implements peering.Handler. It never answers CodeNotFound: a stranger gets TetherNo.
 func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
 	peer, err := record.PeerByID(ctx, c.cfg.Client, caller.ID)
 	if err != nil {
@@ -125,14 +125,14 @@ func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Te
 		peer = &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}
 	}
 	if runs(peer) {
-		return c.told(ctx, peer)
+		return c.runsAnswer(ctx, peer)
 	}
 	says, _, why, err := c.Weigh(ctx, peer)
 	if err != nil {
 		return peering.Tether{}, err
 	}
 	t := peering.Tether{Answer: says, Why: why}
-	// The names of the namespaces here are nothing for strangers; they are told with the yes.
+	// Strangers must not learn the names of namespaces here: they come with the yes.
 	if says == peering.TetherYes || says == peering.TetherAsks && sharing.Accepted(peer) {
 		grant, err := c.Grant(ctx, peer)
 		if err != nil {
@@ -143,7 +143,7 @@ func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Te
 	return t, nil
 }
 
-// runs reports whether this cluster runs the laptop: not one that says itself that it is over.
+// runs reports whether this cluster runs the laptop, and the laptop has not ended the tether itself.
 func runs(peer *v1alpha1.Peer) bool {
 	return peer.Spec.Tethered != nil && !refused(peer)
 }
@@ -153,17 +153,17 @@ func refused(peer *v1alpha1.Peer) bool {
 	return t != nil && t.Role == v1alpha1.TetherCompany && t.Step == v1alpha1.TetherStepRefused
 }
 
-// told is what a laptop hears that is run.
-func (c *Company) told(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
+// runsAnswer is the answer to a laptop that this cluster runs.
+func (c *Company) runsAnswer(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
 	grant, err := c.Grant(ctx, peer)
 	return peering.Tether{Answer: peering.TetherYes, Runs: true, Grant: &grant}, err
 }
 
-// BeginTether answers as peering.Handler does.
+// BeginTether implements peering.Handler.
 func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
 	c.beginning.Lock()
 	defer c.beginning.Unlock()
-	// Past the cache: what is decided here may be a moment old, and a laptop that is told that there is nothing gives up.
+	// Not from the cache: the owner may have accepted a moment ago, and a laptop that hears CodeNotFound gives up.
 	peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
 	if err != nil {
 		return peering.Tether{}, err
@@ -191,7 +191,7 @@ func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peeri
 	return c.begun(ctx, peer)
 }
 
-// begun answers when the laptop's users can do what they may: the next that they hear is not to be a no.
+// begun answers once the cache shows the tether and the laptop's users have their rights, so that their first request is not refused.
 func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
 	if _, err := c.provide(ctx, peer); err != nil { // the reconciler tries again
 		c.cfg.Log.Warn("the users of a tethered laptop have no rights yet", "peer", peer.Name, "err", err)
@@ -202,7 +202,7 @@ func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tethe
 	if err != nil {
 		return peering.Tether{}, fmt.Errorf("wait until the tether of %s is known here: %w", peer.Name, err)
 	}
-	return c.told(ctx, peer)
+	return c.runsAnswer(ctx, peer)
 }
 
 // cacheLag is how long the cache may take to show what was written.
@@ -224,7 +224,7 @@ func (c *Company) accepted(ctx context.Context, id identity.ID) (*v1alpha1.Peeri
 	return nil, nil
 }
 
-// begin writes down that a laptop is run; the rest follows from that.
+// begin sets spec.tethered on the laptop's Peer; the reconciler does the rest.
 func (c *Company) begin(ctx context.Context, id identity.ID, request *v1alpha1.PeeringRequest) (*v1alpha1.Peer, error) {
 	peer, err := record.EnsurePeer(ctx, c.cfg.Client, id, request.Spec.PeerName, request.Spec.Endpoints, v1alpha1.SourceManual)
 	if err != nil {
@@ -242,13 +242,13 @@ func (c *Company) begin(ctx context.Context, id identity.ID, request *v1alpha1.P
 			return nil, err
 		}
 	}
-	// What the last tether left in the status would end this one.
+	// The status may still say that the last tether ended, which would end this one too.
 	if err := record.PatchStatus(ctx, c.cfg.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }); err != nil {
 		return nil, err
 	}
 	before := peer.DeepCopy()
 	peer.Spec.Tethered = &v1alpha1.Tethered{Policy: policy}
-	// An ordinary contract with the laptop, if there is one, becomes that of the tether: the question is for all that it has.
+	// The tether asks for all that the laptop has: an ordinary contract with it, if there is one, is replaced.
 	peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: attempt(before) + 1}
 	if err := c.cfg.Client.Patch(ctx, peer, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, fmt.Errorf("write down that %s is run by this cluster: %w", peer.Name, err)
@@ -258,7 +258,7 @@ func (c *Company) begin(ctx context.Context, id identity.ID, request *v1alpha1.P
 	return peer, nil
 }
 
-// used clears an accepted request away, if there is one: it shall not begin another tether, after this one was ended here.
+// used deletes the accepted request, if there is one, so that it cannot begin another tether after this one was ended here.
 func (c *Company) used(ctx context.Context, request *v1alpha1.PeeringRequest) {
 	if request == nil {
 		return
@@ -277,8 +277,8 @@ func attempt(peer *v1alpha1.Peer) int64 {
 	return last
 }
 
-// word is whose yes an accepted request has: the policy that counts, and whether the laptop's key was compared by it: by the code, or by
-// its whole ID in the policy that answered.
+// word says by which policy a request was accepted, and whether that verified the laptop's key: by the code that the owner compared, or by
+// its whole ID in the policy.
 func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (policy string, compared bool, err error) {
 	name := record.AnsweringPolicy(request)
 	if name == "" {
@@ -295,7 +295,7 @@ func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alph
 	return name, namesKey(&of, peer), nil
 }
 
-// EndTether answers as peering.Handler does.
+// EndTether implements peering.Handler.
 func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
@@ -305,7 +305,7 @@ func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 		if err := c.end(ctx, peer); err != nil {
 			return err
 		}
-		// At once, and not when the cache has heard of it: after an API server died a few times it may be minutes behind.
+		// At once, not in the reconciler: after crashes of the API server its cache may be minutes behind.
 		if err := c.withdraw(ctx, peer.Name); err != nil { // the reconciler tries again
 			c.cfg.Log.Warn("the users of a laptop that is given back still have rights", "peer", peer.Name, "err", err)
 		}
@@ -313,8 +313,8 @@ func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 	})
 }
 
-// end gives a laptop back: what runs there is brought away, and the contract ends. The error may be a conflict: then it is to be looked
-// at again, for what ends may be another tether by now.
+// end ends a tether: this cluster's pods are evicted from the laptop, and the contract ends. If the error is a conflict, reconcile again: it may
+// be another tether by now.
 func (c *Company) end(ctx context.Context, peer *v1alpha1.Peer) error {
 	before := peer.DeepCopy()
 	peer.Spec.Tethered, peer.Spec.Request = nil, nil

@@ -41,7 +41,7 @@ func before(a, b *v1alpha1.TetherPolicy) bool {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// answer is what a policy, which may be nil, says to the wish of a laptop.
+// answer is how a policy, which may be nil, answers a laptop's request to be tethered.
 func answer(policy *v1alpha1.TetherPolicy, peer *v1alpha1.Peer) (answer peering.TetherAnswer, why string) {
 	switch {
 	case policy == nil:
@@ -52,12 +52,12 @@ func answer(policy *v1alpha1.TetherPolicy, peer *v1alpha1.Peer) (answer peering.
 	return peering.TetherAsks, ""
 }
 
-// namesKey reports whether a policy names the very key of a laptop: who wrote it there compared it.
+// namesKey reports whether a policy lists the laptop's ID, the hash of its key: whoever wrote it has verified the key.
 func namesKey(policy *v1alpha1.TetherPolicy, peer *v1alpha1.Peer) bool {
 	return slices.ContainsFunc(policy.Spec.Peers, func(entry string) bool { return sharing.NamesKey(entry, peer) })
 }
 
-// user is who the users of a laptop are here; "" when the ID is none.
+// user is the user name under which this API server knows the users of a laptop; "" for a malformed ID.
 func user(id string) string {
 	parsed, err := identity.ParseID(id)
 	if err != nil {
@@ -72,7 +72,7 @@ type place struct {
 	quota           corev1.ResourceList
 	offload         bool
 	policy          string
-	// own: the laptop's name is in that of the namespace. Since laptops give themselves names it must have been made for this one.
+	// own: the namespace's name contains the laptop's. Laptops choose their names, so the namespace must also be labelled as this one's.
 	own bool
 }
 
@@ -81,7 +81,7 @@ const laptopWord = "{laptop}"
 // roleOf is the ClusterRole of a namespace; the API server fills in the same where a policy names none.
 func roleOf(n v1alpha1.LaptopNamespace) string { return cmp.Or(n.ClusterRole, "edit") }
 
-// maxPlaces of one laptop: what a message to it can name.
+// maxPlaces bounds the namespaces of one laptop, by what a message to it can list.
 const maxPlaces = 64
 
 // places are those that a policy, which may be nil, gives to the users of a laptop; left says in sentences which it cannot give.

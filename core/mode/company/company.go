@@ -1,11 +1,12 @@
-// Package company is the side of a tether that runs other people's laptops: which laptops may be run (TetherPolicy), what their users get
-// in this cluster, and the door by which these ask its API server. Any kithd can be one; the objects are the memory: Peer.spec.tethered
-// says that the laptop is run, and who removes it gives the laptop back.
+// Package company is the side of a tether that runs other people's laptops as nodes: which laptops are accepted (TetherPolicy), which rights
+// their users get in this cluster, and the proxy through which these reach its API server. Any kithd can do it. All state is in objects:
+// Peer.spec.tethered says that this cluster runs the laptop; removing it ends the tether.
 //
-// The daemon makes one for the cluster and passes on what laptops ask of the peer API; relations asks it what becomes of a laptop's wish.
+// The daemon makes one Company for the cluster and passes it the laptops' calls of the peer API; core/relations asks it how to answer a
+// laptop's request.
 //
-// It must never grant more than a TetherPolicy says, nor touch an object that it did not make. What a user of a laptop may do is for
-// RBAC to decide: it says who asks, and no more.
+// It must never grant more than a TetherPolicy says, nor change an object that it did not create. What a laptop's user may do is decided by
+// RBAC: this package only impersonates the user.
 package company
 
 import (
@@ -59,7 +60,7 @@ type Company struct {
 	pruned  bool              // what an earlier run left behind was looked for
 }
 
-// tries is how often a laptop was asked again since its node was there last.
+// tries counts how often a laptop was asked for a new contract since it last was a node here.
 type tries struct {
 	n    int
 	last time.Time
@@ -94,14 +95,14 @@ func (c *Company) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
 			return named(o.GetLabels()[v1alpha1.LabelPeer])
 		}), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(event.UpdateEvent) bool { return false }, // what an administrator does with a node is his
+			UpdateFunc: func(event.UpdateEvent) bool { return false }, // administrators may change nodes: that is not reverted
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WithOptions(controller.Options{NewQueue: queue.New}).
 		Complete(c)
 }
 
-// concerned lets through what changed about a Peer that this room reads.
+// concerned filters changes of Peers: only fields that this package reads matter.
 var concerned = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*v1alpha1.Peer), e.ObjectNew.(*v1alpha1.Peer)
 	if was.Spec.Tethered == nil && is.Spec.Tethered == nil && is.Status.Tether == nil {
@@ -120,7 +121,7 @@ func named(peer string) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
 }
 
-// everybody are the laptops that a policy may concern.
+// everybody lists the laptops that a policy may select.
 func (c *Company) everybody(ctx context.Context, _ client.Object) (all []ctrl.Request) {
 	var peers v1alpha1.PeerList
 	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
@@ -134,7 +135,7 @@ func (c *Company) everybody(ctx context.Context, _ client.Object) (all []ctrl.Re
 	return all
 }
 
-// unsettled are those who may have lost something with a namespace.
+// unsettled lists the laptops that may have lost rights with a deleted namespace.
 func (c *Company) unsettled(ctx context.Context, ns client.Object) []ctrl.Request {
 	c.mu.Lock()
 	clear(c.granted)

@@ -35,8 +35,8 @@ import (
 // Path is where laptops ask for the API server in the peer API; what follows is the path there.
 const Path = "/company/"
 
-// UserHeader is in which a laptop says which of its users asks. It is the laptop's word, for the audit log of the API server, where it
-// stands as the extra field UserExtra; nobody has a right by it.
+// UserHeader is the header in which a laptop names the local user who asks. It is the laptop's unverified claim, gives no rights, and goes into
+// the API server's audit log as the extra field UserExtra.
 const (
 	UserHeader = "X-Kith-User"
 	UserExtra  = "kith.dev/local-user"
@@ -47,20 +47,20 @@ var asLocal = http.CanonicalHeaderKey("Impersonate-Extra-" + url.PathEscape(User
 
 const maxLocalUser = 64
 
-// maxValidated is how large a body may be, in bytes, in which the API server looks for unknown and repeated fields. It writes down the whole
-// path to each, with all the names in it: of 2 MiB it makes a hundred gigabytes, of this much some ten megabytes.
+// maxValidated bounds, in bytes, a body for which the API server validates fields (fieldValidation: unknown or repeated ones). It notes the
+// whole path of each such field: 2 MiB can become a hundred gigabytes, this much some ten megabytes.
 const maxValidated = 16 << 10
 
-// maxPaths is how many bytes the paths of all fields of such a body may have together: what the API server would write down should it know none
-// of them. Of 16 KiB of short names it could be ten megabytes; of what people write it is some ten kilobytes.
+// maxPaths bounds, in bytes, the sum of the paths of all fields of such a body: what the API server would note if it knew none of them. 16 KiB
+// of short names could become ten megabytes; bodies that people write have some ten kilobytes.
 const maxPaths = 256 << 10
 
-// maxElements is how many fields and elements of lists a body may have, also after the copies that a patch makes. For each of them the API
-// server may find an error, and what it writes of n errors takes it the square of n: two seconds of this many, ten minutes of what 3 MiB hold.
+// maxElements bounds the fields and list elements of a body, also after the copies that a patch makes. Each may be an error of validation, and
+// the API server's time to report n errors grows with n²: two seconds for this many, ten minutes for what fits into 3 MiB.
 const maxElements = 5000
 
-// costly is why the API server is not to read a body: what it would cost there is known of JSON, and of protobuf of Kubernetes' own kinds,
-// which is what kubectl, helm and other clients send; of YAML, whose aliases multiply, it is not. "" when it may.
+// costly says why a body would cost the API server too much; "" when it may pass. The cost can be estimated for JSON, and for protobuf of
+// Kubernetes' own kinds, which is what kubectl, helm and other clients send; YAML is refused, since its aliases multiply.
 func costly(r *http.Request, body []byte) string {
 	if len(body) == 0 {
 		return ""
@@ -156,7 +156,7 @@ func RefusedReasons() []string {
 	return []string{RefusedTether, RefusedPath, RefusedAs, RefusedUpgrade, RefusedForbidden, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
 }
 
-// unusual reasons are those that honest people do not meet. That somebody may not do something is everyday.
+// unusual reasons are those that honest users do not meet; being forbidden something is normal.
 var unusual = []string{RefusedPath}
 
 // door lets the users of tethered laptops through to the API server, each laptop as its own user.
@@ -269,7 +269,7 @@ func inner(r *http.Request) (*http.Request, *no) {
 		return nil, &no{http.StatusForbidden, RefusedPath, "path: it must be one of a Kubernetes API, without dots"}
 	}
 	for name := range r.Header {
-		if strings.HasPrefix(name, "Impersonate-") { // answered as somebody else than was asked for, he would be deceived
+		if strings.HasPrefix(name, "Impersonate-") { // dropping it would answer for another identity than the user asked for
 			return nil, &no{http.StatusForbidden, RefusedAs, "through a tether nobody asks as somebody else: leave out --as"}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// marks are what a TetherPolicy had put on a node.
+// marks are the labels and taints that a TetherPolicy put on a node.
 type marks struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
@@ -52,8 +52,8 @@ func marksOf(policy *v1alpha1.TetherPolicy) (m marks, left []string) {
 	return m, left
 }
 
-// marked changes labels and taints of a node from what the policy had put there to what it says now. What an administrator made of them
-// meanwhile stays: only what the policy says otherwise than before is written, and only what is as it was put there is taken off.
+// marked changes the labels and taints of a node from those that the policy put there (was) to those it says now. Changes that an administrator
+// made meanwhile stay: only what differs between the two is written, and only what is unchanged since is removed.
 func marked(node *corev1.Node, was, now marks) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
@@ -96,8 +96,8 @@ func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) (left []string,
 	now, left := marksOf(policy)
 	return left, c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
 		marked(node, was, now)
-		// DaemonSets that run on it go by this label, and cordons are nothing to them: while it stood there, they would make their pods
-		// anew on a node that is being left.
+		// DaemonSets select the node by this label and ignore cordons: while it is there they would recreate their pods on a node that is
+		// being drained.
 		if record.StateOf(peer.Status.Outgoing) == v1alpha1.StateEnding {
 			delete(node.Labels, v1alpha1.LabelTethered)
 		} else {
@@ -136,7 +136,7 @@ func (c *Company) changeNode(ctx context.Context, peer *v1alpha1.Peer, change fu
 	before := node.DeepCopy()
 	var was marks
 	if text := node.Annotations[v1alpha1.AnnotationTetherNode]; text != "" && json.Unmarshal([]byte(text), &was) != nil {
-		was = marks{} // somebody wrote something else there; what was put on the node before is his now
+		was = marks{} // somebody edited the record, so it is not known what the policy put on the node: all of that stays
 	}
 	if err := change(&node, was); err != nil {
 		return err

@@ -64,11 +64,10 @@ func (c *Company) reconcile(ctx context.Context, peer *v1alpha1.Peer) (again tim
 	return again, errors.Join(err, askErr, c.tell(ctx, peer, ended, problems))
 }
 
-// amend is when rights are tried again that could not be given: what is in the way, such as a role that is not there, is not watched.
+// amend is after how long rights that could not be given are tried again: the cause, such as a missing ClusterRole, is not watched.
 const amend = time.Minute
 
-// over reports whether a tether has to be ended: the laptop says so, or somebody here took one of the two away by which it is written
-// down, and the other must not stay.
+// over reports whether a tether has to be ended: the laptop has ended it, or one of the two fields that record it was removed here.
 func (c *Company) over(peer *v1alpha1.Peer) bool {
 	if peer.Spec.Tethered != nil {
 		return refused(peer) || peer.Spec.Request == nil
@@ -77,7 +76,7 @@ func (c *Company) over(peer *v1alpha1.Peer) bool {
 	return peer.Spec.Request != nil && peer.Status.Tether.Step != v1alpha1.TetherStepEnding
 }
 
-// askAgain raises the number of the question, if it is time.
+// askAgain raises the attempt of the request to the laptop, if it is time, so that it is sent again.
 func (c *Company) askAgain(ctx context.Context, peer *v1alpha1.Peer, ended bool) (asked bool, again time.Duration, err error) {
 	c.mu.Lock()
 	t := c.asked[peer.Name]

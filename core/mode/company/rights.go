@@ -23,14 +23,14 @@ const (
 	tetherRights = "rights"
 )
 
-// rights are what was brought into being for a laptop last.
+// rights is what was last created for a laptop.
 type rights struct {
 	wanted   string
 	problems []string
 	settled  bool // nothing has to be tried again
 }
 
-// provide sees to it that the users of a laptop have what the policy gives them, no more and no less.
+// provide gives the users of a laptop exactly the rights that the policy says.
 func (c *Company) provide(ctx context.Context, peer *v1alpha1.Peer) (rights, error) {
 	c.providing.Lock()
 	defer c.providing.Unlock()
@@ -107,12 +107,12 @@ func (c *Company) provideIn(ctx context.Context, peer *v1alpha1.Peer, p place) (
 		return notItsOwn(p.namespace, peer), nil
 	}
 	if err := c.cfg.Fresh.Get(ctx, client.ObjectKey{Name: p.role}, &rbacv1.ClusterRole{}); apierrors.IsNotFound(err) {
-		// Whoever makes one of that name later would give it to people that he does not know of.
+		// Rights in a namespace that does not exist would silently apply to whoever creates it later.
 		return fmt.Sprintf("there is no ClusterRole %s, so its users may do nothing in the namespace %s", p.role, p.namespace), nil
 	} else if err != nil {
 		return "", fmt.Errorf("look for the ClusterRole %s: %w", p.role, err)
 	}
-	// First the bound, then the right to come up to it.
+	// The quota before the rights, so that nothing is created without it.
 	if len(p.quota) > 0 {
 		if problem, err := c.put(ctx, quota(p)); problem != "" || err != nil {
 			return problem, err
@@ -175,7 +175,7 @@ func ours(o client.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && o.GetLabels()[labelTether] == tetherRights
 }
 
-// put makes an object be as it should, unless it is somebody else's.
+// put creates or updates an object, unless somebody else made it.
 func (c *Company) put(ctx context.Context, want client.Object) (problem string, err error) {
 	there := want.DeepCopyObject().(client.Object)
 	err = c.cfg.Fresh.Get(ctx, client.ObjectKeyFromObject(want), there)

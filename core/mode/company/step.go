@@ -45,7 +45,7 @@ func stepOf(peer *v1alpha1.Peer, ended bool) (step, why string) {
 	return v1alpha1.TetherStepJoining, out.Why
 }
 
-// pauses are how long after an answer a laptop is asked again whose contract ended while it is tethered, the more often the longer.
+// pauses are the growing delays between an answer and the next request to a tethered laptop whose contract has ended.
 var pauses = []time.Duration{0, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute}
 
 func pause(n int) time.Duration { return pauses[min(n, len(pauses)-1)] }

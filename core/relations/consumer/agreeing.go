@@ -17,7 +17,7 @@ import (
 	"kith.dev/core/sharing"
 )
 
-// agreement is what becomes of an offer before it is signed.
+// agreement says whether an offer may be signed.
 type agreement int
 
 const (
@@ -26,10 +26,10 @@ const (
 	agreeNever // the request is taken back
 )
 
-// agree weighs what the owner said of a peer that accepted against what is needed: that the key is the peer's, and a yes to
-// terms that were not asked for. why is for agreeNever; alarm says that somebody may stand in between.
+// agree decides whether an accepted request may be signed. The owner must have confirmed the peer's key, and any terms that were not asked
+// for. why is the reason of agreeNever; alarm: there may be a man in the middle.
 //
-// Nothing that the peer sends counts as an answer to whether its key is known.
+// Whether the key is known never depends on anything that the peer sends.
 func agree(peer *v1alpha1.Peer, terms []string) (a agreement, why string, alarm bool) {
 	out, word := peer.Status.Outgoing, Word(peer)
 	if why, alarm := objection(peer); why != "" {
@@ -52,7 +52,7 @@ func agree(peer *v1alpha1.Peer, terms []string) (a agreement, why string, alarm 
 	return agreeSign, "", false
 }
 
-// Word is what the owner said on the request that is pending; nothing else that stands there counts.
+// Word is the owner's confirmation of the pending request (spec.request.confirm); one of another attempt does not count.
 func Word(peer *v1alpha1.Peer) v1alpha1.Confirm {
 	if r := peer.Spec.Request; r != nil && r.Confirm != nil && r.Confirm.Attempt == peer.Status.Outgoing.Attempt {
 		return *r.Confirm
@@ -60,7 +60,7 @@ func Word(peer *v1alpha1.Peer) v1alpha1.Confirm {
 	return v1alpha1.Confirm{}
 }
 
-// objection is why the owner's word ends the request; "" when it does not.
+// objection says why the owner's confirmation ends the request; "" when it does not.
 func objection(peer *v1alpha1.Peer) (why string, alarm bool) {
 	out, word := peer.Status.Outgoing, Word(peer)
 	switch {
@@ -134,7 +134,7 @@ func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, erro
 	return terms, nil
 }
 
-// consider signs an offer if the owner has agreed to all that needs it, and else shows what does.
+// consider signs an offer if nothing (more) needs the owner's confirmation; else it shows in the status what does.
 func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
 	contracts, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 	return r.sign(ctx, peer, to, old, asked, terms, offer)
 }
 
-// showConfirm asks the owner. The request stays what it is, in the objects: whoever restarts finds the question there.
+// showConfirm writes into the status what the owner has to confirm, so that it survives a restart.
 func (r *Consumer) showConfirm(ctx context.Context, peer *v1alpha1.Peer, terms []string) error {
 	need := v1alpha1.Confirmation{Terms: terms}
 	var ask []string
@@ -201,7 +201,7 @@ func (r *Consumer) showConfirm(ctx context.Context, peer *v1alpha1.Peer, terms [
 	return nil
 }
 
-// takeBack ends a request that the owner does not go on with. Nothing was signed.
+// takeBack withdraws a request that the owner rejected. Nothing was signed.
 func (r *Consumer) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string, alarm bool) error {
 	request := peer.Status.Outgoing.RequestID
 	ended, err := r.close(ctx, peer, peering.EventDeclined, api.ReasonTakenBack, "the request to "+peer.Name+" was taken back", why)

@@ -29,11 +29,11 @@ type question struct {
 	attempt int64
 }
 
-// ask puts the question to the peer, once, and remembers what to wait for. A Peer from a cache that has not seen the
-// status of a moment ago is no reason to ask again: the peer would take it for a second thought and drop the first.
+// ask sends the request to the peer, once, and remembers what to wait for. It must not be sent again because the cache does not show the new
+// status yet: the peer would take that for a new request and drop the first.
 //
-// An attempt whose nonce went out is over, whatever comes of it: asked again by itself, this side would let whoever stands in
-// between try one pairing code after another (identity.Commit). So it is written down before the nonce goes.
+// Once this side's nonce was sent the attempt is over, whatever the outcome: repeating it automatically would let a man in the middle try one
+// pairing code after another (identity.Commit). So the status records the attempt before the nonce is sent.
 func (r *Consumer) ask(ctx context.Context, peer *v1alpha1.Peer) error {
 	if r.isAsking(peer) {
 		return nil
@@ -130,7 +130,7 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	return nil
 }
 
-// pointless says why an attempt is not put to the peer at all; "" when it is.
+// pointless says why an attempt is not sent to the peer at all; "" when it is.
 func (r *Consumer) pointless(peer *v1alpha1.Peer, wanted corev1.ResourceList, inForce *v1alpha1.Contract) (why string) {
 	if why := r.unfit(peer); why != "" {
 		return why
@@ -184,12 +184,12 @@ func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request st
 	}
 }
 
-// settle takes all of a request out of a direction but its state.
+// settle clears the fields of a request from a direction's status, except its state.
 func settle(d *v1alpha1.DirectionStatus) {
 	d.Code, d.RequestID, d.Expires, d.Confirm = "", "", nil, nil
 }
 
-// refused notes that the peer would not put the question before its owner.
+// refused notes that the peer refused the request itself, without asking its owner.
 func (r *Consumer) refused(ctx context.Context, peer *v1alpha1.Peer, problem *peering.Problem) error {
 	attempt := peer.Spec.Request.Attempt
 	why := fmt.Sprintf("%s refused: %s", peer.Name, problem)
@@ -300,7 +300,7 @@ func (r *Consumer) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Cl
 	return r.advertised(ctx, peer, doc, offer)
 }
 
-// answersLost bounds how many revisions a provider may be ahead.
+// answersLost bounds how many revisions the provider may be ahead, after answers to earlier signatures were lost.
 const answersLost = 5
 
 // signWith has a document signed by both sides; what comes back was verified. A provider may hold revisions that this

@@ -1,6 +1,7 @@
-// Package consumer keeps the direction in which this cluster consumes: it asks a peer, compares and agrees as the owner says, signs, runs the
-// virtual node (behind Fleet) while the contract is in force, has the contract renewed in time, and brings the pods home at its end.
+// Package consumer handles the direction in which this cluster is the consumer: it sends a request to a peer, has the owner confirm the key and
+// the terms, signs the contract, runs the virtual node (behind Fleet) while the contract is in force, renews the contract in time, and
+// evicts the pods from the peer at its end.
 //
-// Called by core/relations for each Peer that is looked at, and by the daemon, which shows what is asked for and waits. It must never
-// believe what a peer says of whether its key is known, nor sign what the owner did not agree to.
+// Called by core/relations when it reconciles a Peer, and by the daemon, which shows requests that wait for an answer. Whether the peer's key is
+// known must never depend on what the peer says, and nothing may be signed that the owner has not agreed to.
 package consumer

@@ -8,7 +8,7 @@ import (
 	"kith.dev/core/peering"
 )
 
-// Directory leads to the daemons of peers.
+// Directory gives clients for the daemons of peers.
 type Directory interface {
 	// Client speaks to the peer, and only to the holder of its key.
 	Client(peer *v1alpha1.Peer) (*peering.Client, error)
@@ -29,8 +29,8 @@ type Contact struct {
 // tunnelPatience is how long after the contact came about the first answer through the tunnel may take.
 const tunnelPatience = 15 * time.Second
 
-// Tunnel says why nothing passes to a peer that can be reached. known is false when that cannot be said: the peer cannot be
-// reached anyway, or the tunnel is still coming up; then again is when to look again.
+// Tunnel says why no packets pass to a peer whose daemon can be reached; "" when they do. known is false when that cannot be said: the daemon
+// cannot be reached either, or the tunnel is still coming up; then call it again after the time again.
 func (l *Linker) Tunnel(peer *v1alpha1.Peer, contact Contact, now time.Time) (why string, known bool, again time.Duration) {
 	if !contact.Reachable || peer.Status.Network == nil {
 		return "", false, 0

@@ -35,7 +35,7 @@ type Gateway interface {
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
 	Stats(id string) (gateway.Stats, bool)
-	// Taken lists what a range for guests of or at the peer must not overlap; Overlapping, which of its ranges do by now.
+	// Taken lists the ranges that a range for guests of or at the peer must not overlap; Overlapping, its ranges that do by now.
 	Taken(id string) ([]netip.Prefix, error)
 	Overlapping(id string) []netip.Prefix
 }
@@ -53,13 +53,13 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Guests tells whether there are guests, of a peer here and of this cluster there, that have addresses of what was agreed on.
+// Guests reports whether there are guests with addresses of the agreed ranges: of a peer here, and of this cluster at the peer.
 type Guests func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, err error)
 
-// Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both (direction has the rules). What was
-// agreed on is kept in the Peer's status; the gateway is told.
+// Linker negotiates addresses with peers: a range for the guests of each side at the other, free at both (direction has the rules). The result is
+// written into the Peer's status and given to the gateway.
 //
-// A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
+// A Link message is answered but changes nothing until its sender has proven its WireGuard key (see binding).
 type Linker struct {
 	client client.Client
 	cfg    Config
@@ -69,12 +69,12 @@ type Linker struct {
 	plans    map[string]*plan // by the peer's ID
 }
 
-// plan is what this side remembers of the link with a peer.
+// plan is the state of the negotiation with a peer.
 type plan struct {
 	proposing atomic.Bool   // this side
 	turn      sync.Mutex    // held while one message of the peer is worked on; it guards what follows
 	answered  int           // how many links of the peer
-	changes   *rate.Limiter // of what is kept because the peer asked for it
+	changes   *rate.Limiter // limits how often the peer may change what was agreed
 
 	here, there direction // guarded by Linker.choosing, with what follows
 	aliases     []netplan.Mapping
@@ -112,14 +112,14 @@ const (
 	changeBurst = netplan.MaxSpace // a home that has all its providers at once tells each of the others
 )
 
-// errCrossed says that both sides propose at once. The one with the lesser ID goes on; the other waits for its proposal.
+// errCrossed says that both sides propose at the same time. The one with the lesser ID goes on; the other waits for its proposal.
 var errCrossed = peering.Refuse(peering.CodeRateLimited, "both sides propose a link at the same moment", "try again in a second")
 
 // crossPause is how long the other waits until it looks whether it still has something to propose.
 const crossPause = 200 * time.Millisecond
 
-// Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
-// leaves, so that the caller's first handshake finds it.
+// Answer handles a Link message of the caller and returns this side's. The gateway has the peer before the answer is sent, so that the
+// caller's first WireGuard handshake succeeds.
 func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (ours peering.Link, err error) {
 	peer, err := record.PeerByID(ctx, l.client, caller.ID)
 	if err != nil {
@@ -148,11 +148,10 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof, p.changes.Allow)
 }
 
-// Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed, also where the two find
-// nothing better.
+// Propose negotiates the link from this side. It is idempotent: a link that works stays, also when the two sides cannot agree on a new one.
 //
-// It is settled when the peer has heard, in one message, the ranges that it wants itself and the binding to its own key, and
-// its answer says the same: then the peer's gateway knows this one, and this one's can begin.
+// The link is settled when one message of this side has the ranges that the peer wants and the binding to the peer's key, and the answer says the
+// same: then the peer's gateway knows this one, and the handshake can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
 	p := l.plan(peer)
 	p.proposing.Store(true)
@@ -188,10 +187,10 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 	return l.Restore(ctx, peer)
 }
 
-// handshake is how long a tunnel may take to come up until somebody is told so.
+// handshake is how long waitUp waits for a tunnel.
 const handshake = time.Second
 
-// rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.
+// rounds is how often both may choose other ranges. Two rounds are enough if each range that one side names is free at the other; see direction.
 const rounds = 8
 
 // round says this side of the link once and hears the other. theirs is what the peer said last, if anything. done: it is settled.
@@ -298,7 +297,7 @@ func (l *Linker) ownRanges(p netplan.Pair) error {
 	return nil
 }
 
-// Drop forgets the link to a peer when no contract needs it any more.
+// Drop removes the link to a peer if no contract needs it any more.
 func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	if l.related(ctx, peer, "") {
 		return nil
@@ -322,8 +321,8 @@ func (l *Linker) forget(peer *v1alpha1.Peer) {
 	delete(l.plans, peer.Spec.ID)
 }
 
-// related reports whether a contract with the peer is alive, in that role or, with none given, in either; also as long as contracts
-// cannot be read: better not to cut.
+// related reports whether there is a contract with the peer, in that role or, with "", in either. It is also true while contracts cannot be
+// read, so that a failure of the API server cuts no link.
 func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer, role v1alpha1.Role) bool {
 	var list v1alpha1.ContractList
 	return l.client.List(ctx, &list) != nil || slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {

@@ -16,7 +16,7 @@ type direction struct {
 	refused []netip.Prefix // which this side named, and the peer named another
 }
 
-// room is where a range may lie.
+// room says where a range may lie.
 type room struct {
 	taken []netip.Prefix // in use here for something else
 	pool  []netip.Prefix // blocks to choose out of
@@ -38,7 +38,7 @@ func (r room) open(bits int) []netip.Prefix {
 	return nil
 }
 
-// maxRefused bounds what is remembered of a peer that is never content.
+// maxRefused bounds the refused ranges that are remembered, for a peer that refuses everything.
 const maxRefused = 16
 
 // name says which range this side wants, after the peer said one; the zero value: nothing yet. held: guests have addresses of what was
@@ -93,7 +93,7 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 // agree notes what both say.
 func (d *direction) agree(p netip.Prefix) { *d = direction{agreed: p, named: p} }
 
-// alias keeps the one that was chosen for a range of the peer's before as long as it is free, or guests here know it (held), and chooses one else.
+// alias keeps the alias chosen before for a range of the peer's while it is free, or in use by guests here (held); else it chooses a new one.
 func alias(real netip.Prefix, before []netplan.Mapping, held bool, r room, seed string) (netip.Prefix, error) {
 	for _, was := range before {
 		if was.Real == real && (held || netplan.Free(was.Alias, r.taken)) {

@@ -104,8 +104,9 @@ func (l *Linker) guestBits() int {
 	return l.cfg.Network.Pods.Bits()
 }
 
-// others are the ranges that are in use for something else than a peer: on this host, and by other peers, linked or not, which must find
-// theirs free when they come back. elsewhere are those of this cluster's guests at others. The caller has choosing.
+// others gives the address ranges that this peer must not get. taken: in use on this host, or by another peer, also by one that is not
+// linked now and needs the same range again when it reconnects. elsewhere, elsewhere6: those of this cluster's pods at other peers. The
+// caller holds choosing.
 func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
 	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
 		return nil, nil, nil, err

@@ -1,7 +1,7 @@
-// Package provider keeps the direction in which this cluster provides: it puts the questions of peers before the owner or a policy, says
-// what a yes gives, offers it, countersigns contracts that say no more, and lets peers compare the books. It is the Handler of the peering
-// server.
+// Package provider handles the direction in which this cluster is the provider: it submits the requests of peers to the owner or a policy,
+// computes what accepting one would grant, makes the offer, countersigns contracts that say no more than the offer, and tells peers which
+// contracts it holds. It is the Handler of the peering server.
 //
-// Called by the daemon for every message of a peer, and by core/relations for each Peer that is looked at. It must never promise what is not
-// there (core/supply) or was not accepted, and never keep an object of a stranger but its question.
+// Called by the daemon for every message of a peer, and by core/relations when it reconciles a Peer. It must never promise what is not free
+// (core/supply) or was not accepted, and never keep an object for a stranger except its request.
 package provider

@@ -22,7 +22,7 @@ import (
 	"kith.dev/core/wire"
 )
 
-// Grant is what accepting a request gives at this moment, reckoned as the contract will be.
+// Grant is what accepting a request would grant now, computed like the contract itself.
 func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alpha1.Grant, error) {
 	id, err := identity.ParseID(r.Spec.PeerID)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	return grant, err
 }
 
-// WouldGive says what the caller would get, should it ask for all there is.
+// WouldGive says what the caller would get if it asked for everything.
 func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peering.Supply, error) {
 	nothing := func(state peering.SupplyState, why string) peering.Supply {
 		return peering.Supply{State: state, Why: wire.Line(why, maxReason)}

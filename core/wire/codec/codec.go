@@ -22,8 +22,8 @@ import (
 // MaxFrame is how long an answer of a peer may be, or one line of a view. The API server keeps no object of more than 2 MiB.
 const MaxFrame = 4 << 20
 
-// Bound is how much may be made of what a peer sends. With what is read and copied on the way all of it stays below
-// sixteen times its bytes (TestCost).
+// Bound is how much memory decoding what a peer sends may take. Together with reading and copying it stays below sixteen times the number of
+// bytes sent (TestCost).
 var Bound = wire.Bound{Factor: 12, Slack: 512 << 10}
 
 // Types makes shapes of Kubernetes' types, whose amounts must not take hours to parse (plainAmount). Not to be
@@ -47,7 +47,7 @@ func amount(raw []byte) error {
 	return nil
 }
 
-// Transport bounds how much of a peer's answers is read. What it sends is not unpacked: a thousandth of the bytes could stand for all.
+// Transport bounds how much of a peer's answers is read, and accepts no compression: a thousandth of the bytes could decompress to all.
 func Transport(to http.RoundTripper) http.RoundTripper { return bounded{to} }
 
 type bounded struct{ http.RoundTripper }
