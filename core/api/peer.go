@@ -170,7 +170,7 @@ type Request struct {
 	Direction Direction `json:"direction"`
 	Code      string    `json:"code,omitempty"` // six digits; left out when the peer's key was accepted before
 	Asked     Resources `json:"asked"`          // none: all that is shared
-	// Granted is what a yes gives at this moment, and gave when it was said: of what is asked as much as is shared and free. It
+	// Granted is what accepting grants now, or has granted: of what is asked as much as is shared and free. It
 	// names every resource. Of incoming requests only; so are InForce and Refusal.
 	Granted Resources `json:"granted,omitempty"`
 	InForce Resources `json:"inForce,omitempty"` // what the peer has already, by its contract
@@ -183,7 +183,7 @@ type Request struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Grants says in words what a yes to the request gives: amounts, or what Means says.
+// Grants says in words what accepting the request grants: amounts, or Means.
 func (r Request) Grants() string {
 	if r.Tether && r.Refusal == "" {
 		return cmp.Or(r.Means, "this cluster runs it")

@@ -69,7 +69,7 @@ func (c *child) Decide(ctx context.Context, on bool) error {
 		return fmt.Errorf("note whether %s decides: %w", c.what, err)
 	}
 	c.deciding.set(on)
-	c.changed.Notify() // who waits for the opposite
+	c.changed.Notify() // wakes an earlier Decide that still waits for the opposite
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -19,7 +19,7 @@ import (
 const (
 	srvPrefix  = "_kith._tcp."
 	maxTargets = 16 // of one domain
-	maxIDs     = 4  // of one target: its key changes, or it is told wrong
+	maxIDs     = 4  // of one target: several while its key changes, or if records are wrong
 )
 
 // Place is where a name leads: one host, and, if a TXT record says so, whose it is.

@@ -13,13 +13,13 @@ import (
 	"kith.dev/core/nft"
 )
 
-// sight is what the fence remembers of the links that a network plugin made.
+// sight is what the fence knows of the links that a network plugin made.
 type sight struct {
 	found    map[netip.Addr]guestLink // guests' links; a bridge forgets who is behind which port
-	since    map[netip.Addr]time.Time // links that were not found yet, for how long
-	standing map[string]bool          // links that were there when no guest was awaited, or are the owner's
-	beat     time.Time                // of the node's kubelet, the last that was heard
-	renew    bool                     // the kernel was not told of it
+	since    map[netip.Addr]time.Time // guests whose links were not found yet, since when
+	standing map[string]bool          // links that existed before a guest was awaited, or are the owner's
+	beat     time.Time                // when the node's kubelet last renewed its lease, or was heard of otherwise
+	renew    bool                     // the timeouts in the kernel were not renewed for that yet
 	again    time.Duration            // when to look again; 0: when something changes
 }
 
@@ -97,7 +97,7 @@ func (f *Fence) look(host *hostState) {
 	}
 }
 
-// Heard has the kernel be calm a while longer, for the node's kubelet was heard of, and with it whatever it had to say of guests.
+// Heard extends the time for which unknown addresses pass: the node's kubelet was heard of, so all that it has reported of guests is known here.
 func (f *Fence) Heard(beat time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +105,7 @@ func (f *Fence) Heard(beat time.Time) {
 	f.seen.beat = beat
 }
 
-// renew tells the kernel what was heard.
+// renew renews the timeouts in the kernel after that.
 func (f *Fence) renew(is plan) error {
 	if !f.seen.renew || !f.wasSet {
 		return nil
@@ -114,7 +114,7 @@ func (f *Fence) renew(is plan) error {
 	return f.calms(is, func(s nft.Set) []nftables.SetElement { return s.Elements })
 }
 
-// close has what is not known begin nothing, where guests are: from now on nobody sees what becomes of them here.
+// close stops unknown addresses from opening connections, where guests run: from now on this process does not see new guests.
 func (f *Fence) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,8 +160,8 @@ func (f *Fence) asks() bool {
 	return f.rel.Plugin.guestsHere()
 }
 
-// Unbound are the addresses of guests whose links were not found, and why guests are not bound to those that were: what a guest does on its link
-// below IPv4 is not judged then.
+// Unbound gives the addresses of guests whose links were not found, and an error if guests could not be bound to their links. The fence then does
+// not see what such a guest sends below IPv4.
 func (f *Fence) Unbound() ([]netip.Addr, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

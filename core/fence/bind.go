@@ -17,12 +17,13 @@ import (
 const (
 	mostLinks = 4096 // of which a table remembers something
 
-	// Where guests are, whoever is not known is none of them for so long after the node's kubelet was heard of last, as long as its lease lasts by default:
-	// nobody else would say that one of them has another address now.
+	// For how long after the last sign of the node's kubelet an unknown address counts as not a guest's, where guests run: the kubelet's default
+	// lease duration, since only the kubelet reports that a guest has another address now.
 	calmFor = 40 * time.Second
 )
 
-// links are the tables that bind guests to their links: of ARP, and of bridges, for guests that are on one with the owner's pods.
+// links makes the tables that bind guests to their links: one of family arp, and one of family bridge for guests on a bridge that they share with
+// the owner's pods.
 func (c Config) links(tenants []Tenant, host hostState, plugin Plugin) []nft.Table {
 	f := c.ipv4()
 	const arpIn = 0     // NF_ARP_IN
@@ -102,7 +103,7 @@ func named(set string, names []string) nft.Set {
 	return nft.Set{Name: set, Key: nftables.TypeIFName, Elements: interfaces(names)}
 }
 
-// calm is how long the kernel is to believe that who is not known is no guest.
+// calm is how long the kernel may treat unknown addresses as not a guest's.
 type calm int
 
 const (

@@ -12,7 +12,7 @@ import (
 	"kith.dev/core/nft"
 )
 
-// family is one of the two that packets are of. The rules are the same for both; what differs is how their words are said.
+// family is IPv4 or IPv6. The rules are the same for both; only the expressions differ.
 type family struct {
 	Config
 	six bool
@@ -139,12 +139,12 @@ func (f family) reject() []expr.Any {
 	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}
 }
 
-// addresses is a set of ranges; those of the other family are left out.
+// addresses makes a set of those of the ranges that are of the family.
 func (f family) addresses(name string, list ...netip.Prefix) nft.Set {
 	return nft.Set{Name: name, Key: f.key, Elements: f.spans(list)}
 }
 
-// leading has ranges lead to a chain, in a map.
+// leading makes the elements of a verdict map that lead ranges to a chain.
 func (f family) leading(ranges []netip.Prefix, how expr.VerdictKind, to string) []nftables.SetElement {
 	list := f.spans(ranges)
 	for i := range list {

@@ -15,8 +15,8 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// readHost reads the host's links and routes, again when the kernel broke a list off because something changed under it,
-// as it does while many pods start.
+// readHost reads the host's links and routes. It repeats when the kernel interrupts a dump because of a change (NLM_F_DUMP_INTR), which is common
+// while many pods start.
 func readHost(h *netlink.Handle, group uint32, wires bool) (s hostState, err error) {
 	err = hostnet.Whole(func() error {
 		links, err := h.LinkList()

@@ -21,7 +21,7 @@ type allowance struct {
 	each        uint32 // a guest alone may have open
 	eachRate    uint32 // and open a second, and at once after a rest
 	eachAt      uint32
-	unknown     uint32 // the same for all guests that nobody knows yet: they may ask DNS
+	unknown     uint32 // the same for all guests whose address is not known yet: they may use DNS
 	unknownAt   uint32
 }
 
@@ -31,11 +31,11 @@ type allowance struct {
 // never meets this.
 var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, each: 4096, eachRate: 150, eachAt: 1500, unknown: 50, unknownAt: 500}
 
-// limits say whose a connection is: by the address of a guest here, whether it opens the connection or its home does through the
-// tunnel, else by that of our guest at a provider. Each peer has a chain, which remembers. They are asked for the first packet of a
-// connection, behind conntrack and the check for forged sources. What is dropped here takes no place in the kernel's table.
+// limits makes the table that counts connections by peer: by the address of a guest here, whether the guest or, through the tunnel, its home
+// opens the connection; else by that of our guest at a provider. Each peer has a chain with its counters. It sees the first packet of a
+// connection, after conntrack and the check for forged sources. A connection dropped here takes no place in the conntrack table.
 //
-// A guest that does its worst leaves its peer's others room: of what the peer may, it may a part.
+// One guest may use only a part of its peer's limit, so that the peer's other guests have room.
 func (f family) limits(a allowance, tenants []Tenant, providers []Provider, closed []netip.Prefix) nft.Table {
 	guest := is(f.source(), eachSet)
 	if f.Group != 0 {

@@ -21,7 +21,7 @@ type guestLink struct {
 	mac  net.HardwareAddr // on a bridge, where others are beside it; else nil
 }
 
-// heard is whom the host found on a link, or behind a port of a bridge, which knows no addresses.
+// heard is an entry of the kernel's neighbour table, or of a bridge's forwarding table, which has no IP addresses.
 type heard struct {
 	link int // the port, of a bridge
 	mac  net.HardwareAddr
@@ -65,7 +65,7 @@ func sortedLinks(list []guestLink) []guestLink {
 	return slices.CompactFunc(list, func(a, b guestLink) bool { return a.name == b.name && a.addr == b.addr })
 }
 
-// wires is how the network plugin of a cluster connected pods to this host.
+// wires is how the cluster's network plugin has connected pods to this host.
 type wires struct {
 	links  map[int]netlink.Link
 	routes []netlink.Route

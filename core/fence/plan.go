@@ -27,7 +27,7 @@ type hostState struct {
 	outer       []string // links that are not pods'
 	standing    []string // links of pods that are none of a guest who is awaited
 	bridges     []string // of pods
-	calm, calm6 calm     // how long what comes over other links, or from addresses that are not known, is surely no guest's
+	calm, calm6 calm     // for how long other links, and unknown addresses, are certainly not a guest's
 	bridged     bool     // the rules of IPv4 see what goes from port to port of a bridge
 }
 
@@ -67,7 +67,7 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// planOf makes the tables from all that is known.
+// planOf makes the tables from the relations and the state of the host.
 func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	four := cfg.ipv4()
@@ -136,8 +136,7 @@ func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
 func (t Tenant) home() string   { return "home-" + t.Consumer }
 
-// settled has tenants in order, with addresses of the family alone, and takes from them the addresses that two of them claim: those are lost to
-// both.
+// settled gives the tenants sorted, with addresses of the family only, and without addresses that two of them claim: neither gets those.
 func (f family) settled(tenants []Tenant) (settled []Tenant, lost []netip.Prefix) {
 	type claim struct {
 		of     int // index of the tenant

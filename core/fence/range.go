@@ -10,8 +10,8 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// Astray is somebody whose addresses are not of the range in which this cluster's pods are said to be. Where that is wrong, Kith translates, leads and
-// opens by what is not so: guests it closes.
+// Astray is a node or pod with addresses outside the configured range of pods. If that range is wrong, translation, routes and the fence are wrong
+// too, so no guests are taken in.
 type Astray struct {
 	Node string       // whose pods have addresses of Has, or that Pod is on
 	Pod  string       // NAMESPACE/NAME; "" where the node says so itself
@@ -29,8 +29,8 @@ func (a Astray) String() string {
 // mostAstray are enough to say what is wrong.
 const mostAstray = 5
 
-// OutOfRange names nodes and pods whose addresses are not of a range of pods, a few of many. None means that the range holds. Virtual nodes have
-// others' pods.
+// OutOfRange lists nodes and pods with addresses outside the range of pods, a few if there are many; none: the range is right. Virtual nodes
+// are left out, since the addresses of their pods are peers'.
 func OutOfRange(pods netip.Prefix, nodes []corev1.Node, list []corev1.Pod) (astray []Astray) {
 	for i := range nodes {
 		astray = append(astray, nodeOutOfRange(pods, &nodes[i])...)

@@ -70,7 +70,7 @@ func (f family) unmasked() nft.Chain {
 	}}
 }
 
-// forward sends each to his chain. Whoever is not named, the owner's pods and the world, is none of this table's.
+// forward sends each packet to the chain of its sender. Packets of others, the owner's pods and the world, are not judged by this table.
 func (f family) forward() [][]expr.Any {
 	rules := [][]expr.Any{rule(f.fromGuest(), goTo("guest"))}
 	if f.Group == 0 {

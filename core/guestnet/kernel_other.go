@@ -18,7 +18,7 @@ func New(netplan.Cluster, *slog.Logger) *Kernel { return &Kernel{} }
 // Raise does nothing.
 func (*Kernel) Raise() error { return nil }
 
-// Set only checks what it is told.
+// Set only validates the tenants.
 func (*Kernel) Set(tenants []Tenant) error { return check(tenants) }
 
 // Run waits for the end.

@@ -27,7 +27,7 @@ const (
 	authenticated = "system:authenticated"
 )
 
-// access asks the home cluster who may use the kubelet's API, and remembers the answers a while.
+// access authorises callers of the kubelet API by SubjectAccessReviews of the home cluster, and caches the answers.
 type access struct {
 	home    kubernetes.Interface
 	answers *cache.LRUExpireCache // by question: whether it is allowed

@@ -75,7 +75,7 @@ type TetherNamespace struct {
 	Role string `json:"role"` // of a ClusterRole
 }
 
-// TetherAnswer is how a company takes a laptop's wish to be run by it.
+// TetherAnswer is how a company answers, or would answer, a laptop's request to be tethered to it.
 type TetherAnswer string
 
 // The answers.
@@ -85,9 +85,9 @@ const (
 	TetherYes  TetherAnswer = "yes"  // a policy answers
 )
 
-// Tether is how a tether stands at the company, told to the laptop that asks.
+// Tether is the company's state of the tether with the laptop that calls.
 type Tether struct {
-	Answer TetherAnswer `json:"answer"`         // to the wish
+	Answer TetherAnswer `json:"answer"`         // to the request
 	Why    string       `json:"why,omitempty"`  // of a no
 	Runs   bool         `json:"runs,omitempty"` // the company runs the laptop now, or is about to
 	Grant  *TetherGrant `json:"grant,omitempty"`
@@ -103,7 +103,7 @@ const (
 	SupplyNothing SupplyState = "nothing" // no policy is for the caller, or all is given away
 )
 
-// Supply is what a yes to the caller would give at this moment, should it ask for all there is.
+// Supply is what the caller would be granted now if it asked for everything.
 type Supply struct {
 	State     SupplyState       `json:"state"`
 	Resources map[string]string `json:"resources,omitempty"` // quantities; with SupplySome
@@ -197,14 +197,14 @@ const (
 	NoticeBye             NoticeType = "bye"        // the daemon ends
 )
 
-// Notice is something a peer should hear of at once. It is a hint to look: all it says can be asked for.
+// Notice is news for a peer. It is a hint only: a peer that misses one gets the same by a call.
 type Notice struct {
 	Type     NoticeType `json:"type"`
 	Contract string     `json:"contract,omitempty"` // its ID
 	Why      string     `json:"why,omitempty"`      // for the user
 }
 
-// Opening is the first message of a question. It has no word of it: that comes with the asker's nonce.
+// Opening is the first message of a request. It has no content: that is sent with the asker's nonce.
 type Opening struct{}
 
 // Opened answers an Opening: it commits the responder to its nonce (identity.Commit has the order, and why).
@@ -221,7 +221,7 @@ type Asking struct {
 	Compare bool `json:"compare,omitempty"`
 }
 
-// Revealed says that the question now is before the owner, and reveals the responder's nonce.
+// Revealed says that the request was submitted to the owner, and reveals the responder's nonce.
 type Revealed struct {
 	ID      string    `json:"id"` // of the request
 	Expires time.Time `json:"expires"`
@@ -230,8 +230,8 @@ type Revealed struct {
 	Compare bool `json:"compare,omitempty"`
 }
 
-// Beat says that the daemon is alive, to callers whom it recognises, each 3 s. Whoever has heard one on a stream may expect
-// the next; a daemon of before there were any sends none.
+// Beat is the heartbeat of the daemon, sent every 3 s to callers that it recognises. After the first one on a stream the next may be expected;
+// older versions of Kith send none.
 type Beat struct {
 	// Ailing is why the daemon cannot do its work, for people: its Kubernetes does not answer. Empty when all is well.
 	Ailing string `json:"ailing,omitempty"`

@@ -172,7 +172,7 @@ func listed(amounts map[string]v1alpha1.Amount) string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(amounts)))
 }
 
-// Grant is what a yes to a request gives: what Offer says of it, in numbers and in words. The refusal is nil when that is something.
+// Grant is the result of Offer for a request, in numbers and in words. The refusal is nil if anything is granted.
 func Grant(in OfferInput) (v1alpha1.Grant, *Refusal) {
 	offer, err := Offer(in)
 	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}

@@ -13,7 +13,7 @@ const (
 	dropSource              // leaving from an address that we do not show this peer
 	dropSender              // arrived from an address that is no peer's
 	dropDestination         // arrived for an address that we do not show this peer
-	dropHost                // arrived for a service of this host, which is none of the peer's business
+	dropHost                // arrived for a service of this host that peers may not reach
 	dropRedirect            // ICMP redirects have no meaning across a tunnel
 	dropLoop                // our own tunnel's datagrams, routed into the tunnel
 	dropNeighbour           // ICMPv6 that is for one link alone, such as a router's advertisement

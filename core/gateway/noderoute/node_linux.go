@@ -91,8 +91,8 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	return h, nil
 }
 
-// UseIPv6 gives the device IPv6, and an address of it. It has none of the link, takes no router's word and looks for no neighbours: behind it are
-// peers.
+// UseIPv6 enables IPv6 on the device and gives it an address. It has no link-local address, ignores router advertisements and does no neighbour
+// discovery, since only peers are behind it.
 func (h *Node) UseIPv6(addr netip.Addr) error {
 	conf := "net/ipv6/conf/" + h.name
 	h.sysctl(conf+"/accept_ra", "0")

@@ -27,18 +27,18 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Homes takes the endpoints that are at a consumer's home, or behind it at other providers, out of its services here while home is away,
-// so that guests' requests go to those that answer, and gives them back when it is there again.
+// Homes sets the endpoints at a consumer's home cluster, or behind it at other providers, to not ready in its services here while home cannot be
+// reached, so that guests use endpoints that answer, and restores them when home is back.
 //
-// EndpointSlices in twins are home's: it writes them whole. So there is no rule that is held up against it, but one write when
-// home goes and one when it comes back, each only onto the version that is known here. What home writes in between, or has
-// written by then, is its word and stays. What was changed is kept in memory: after a restart of this daemon home gives
-// everything back itself, since it writes anew what it finds in another version than its own.
+// EndpointSlices in twins belong to home, which writes them whole. So this side does not enforce a state, but writes once when home goes away and
+// once when it is back, each time only onto the resource version known here. Anything that home writes meanwhile stays. The changes are
+// remembered in memory only: after a restart of this daemon home restores everything itself, since it rewrites objects whose resource version
+// is not its own.
 type Homes struct {
 	client    client.Client
 	live      client.Reader
 	contracts *grants.Contracts
-	// reach reports whether a consumer's pods can be reached, by an error when not; nil: nobody knows, and they cannot.
+	// reach returns nil if a consumer's pods can be reached. If reach itself is nil they count as not reachable.
 	reach func(ctx context.Context, consumerID string) error
 	log   *slog.Logger
 	inbox queues.Inbox

@@ -13,7 +13,7 @@ import (
 	"kith.dev/core/peering"
 )
 
-// goodbyeTimeout bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
+// goodbyeTimeout bounds the call that tells a peer that a contract ended; one that misses it finds out when contracts are compared.
 const goodbyeTimeout = 3 * time.Second
 
 // End brings the pods home, takes the node away and tells the provider.
@@ -76,8 +76,8 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 	return left
 }
 
-// answering is the client of a peer that answers at this moment, else nil: a contact whose laptop lost its power
-// looks alive for some seconds more.
+// answering is the client of a peer that answers a call now, else nil: the contact of a laptop that lost its power still counts as reachable for
+// some seconds.
 func (r *Consumer) answering(ctx context.Context, peer *v1alpha1.Peer) *peering.Client {
 	if !r.Directory.Contact(peer).Reachable {
 		return nil

@@ -35,7 +35,7 @@ func tetherOf(peer *v1alpha1.Peer) peering.TetherAsk {
 	return peering.TetherNone
 }
 
-// unfit says why the mode of this laptop has no room for a question; "" when it has.
+// unfit says why the mode of this laptop does not permit a request; "" when it does.
 func (r *Consumer) unfit(peer *v1alpha1.Peer) (why string) {
 	company, joins := r.Mode.Company()
 	switch wish := tetherOf(peer) == peering.TetherLaptop; {
@@ -49,8 +49,8 @@ func (r *Consumer) unfit(peer *v1alpha1.Peer) (why string) {
 	return ""
 }
 
-// considerTether goes on with a wish to be run that the company accepted, if the owner has said all that is needed. What comes then is for
-// whoever switches the mode: it reads the attempt.
+// considerTether continues a tether request that the company accepted, if the owner has confirmed all that is needed: it sets the accepted attempt
+// in the Peer's status, for which core/mode waits.
 func (r *Consumer) considerTether(ctx context.Context, peer *v1alpha1.Peer, grant *peering.TetherGrant) error {
 	switch a, why, alarm := agree(peer, nil); a {
 	case agreeNever:
@@ -84,7 +84,7 @@ func another(peer *v1alpha1.Peer, outcome peering.Outcome) bool {
 	return wish != (outcome.Tether != nil)
 }
 
-// takenBack notes the word of a laptop that it is not tethered to this cluster any more.
+// takenBack records that a laptop says it is no longer tethered to this cluster.
 func (r *Consumer) takenBack(ctx context.Context, peer *v1alpha1.Peer, problem *peering.Problem) error {
 	if problem.Code != peering.CodeNotTethered || peer.Spec.Tethered == nil {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// waiter waits for the answer to one request. It is kept when it is done: a cache that is behind shows the request as open
-// for a moment longer, and who waits again then hears that the peer knows nothing of it.
+// waiter waits for the answer to one request. It is kept after that: for a moment the cache may still show the request as open, and a new waiter
+// would hear from the peer that there is no such request.
 //
-// When the owner says a word on what the peer accepted, or the request may have lapsed since, its answer is fetched anew.
+// When the owner has confirmed or rejected what the peer accepted, or the request may have expired, the answer is read again.
 type waiter struct {
 	request string
 	word    v1alpha1.Confirm

@@ -17,13 +17,13 @@ import (
 	"kith.dev/core/relations/record"
 )
 
-// How often a peer may compare the books. One whose contract ends here asks twice a second until all is cleared away.
+// How often a peer may list its contracts. While a contract ends here the peer asks twice a second, until everything is removed.
 const (
 	compareRate  = 4
 	compareBurst = 20
 )
 
-// Contracts are the contracts with the caller, those that are ending too, for comparing the books.
+// Contracts lists the contracts with the caller, also those that are ending, so that the caller can compare them with its own.
 func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
 	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	// Its Peer may be younger than the cache: not to know it ends the contract.
@@ -97,7 +97,7 @@ func (p *Provider) lastSigned(consumer identity.ID) time.Time {
 	return last
 }
 
-// mayCompare reports whether a peer may have the books read once more: that is a read of the API server itself.
+// mayCompare reports whether a peer may list its contracts once more now: it is limited, since it reads from the API server and not a cache.
 func (p *Provider) mayCompare(id identity.ID) bool {
 	limiter, _ := p.compares.LoadOrStore(id, rate.NewLimiter(compareRate, compareBurst))
 	return limiter.(*rate.Limiter).Allow()
@@ -161,7 +161,7 @@ func (p *Provider) ClearAway(ctx context.Context, peer *v1alpha1.Peer, ctr *v1al
 	return nil
 }
 
-// noticeQueue bounds what waits for a peer whose stream does not drain; it asks for the books when it comes back.
+// noticeQueue bounds the notices queued for a peer that reads slowly; what it misses it learns from Contracts when it reconnects.
 const noticeQueue = 16
 
 // Notices hands what peers must know to the presence streams that are open to them. It outlives the Provider.
@@ -193,7 +193,7 @@ func (n *Notices) Subscribe(ctx context.Context, id identity.ID) <-chan peering.
 	return ch
 }
 
-// Send never blocks: a peer that misses a notice compares the books when it connects again.
+// Send never blocks: a peer that misses a notice compares the contracts when it reconnects.
 func (n *Notices) Send(id identity.ID, notice peering.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 
 // Company is what this cluster says to laptops that want it to run them.
 type Company interface {
-	// Weigh says how the wish would be taken, and by which TetherPolicy; why is for a no. A stranger's Peer is what it would become.
+	// Weigh says how a laptop's request would be answered, and by which TetherPolicy; why is the reason of a no. For a stranger, pass the Peer
+	// that it would become.
 	Weigh(ctx context.Context, peer *v1alpha1.Peer) (answer peering.TetherAnswer, policy, why string, err error)
 	// Grant is what the users of the laptop get here.
 	Grant(ctx context.Context, peer *v1alpha1.Peer) (peering.TetherGrant, error)
@@ -49,10 +50,10 @@ func (p *Provider) tetheredTo(id string) bool {
 	return joins && company == id
 }
 
-// tetheredElsewhere is why a tethered laptop has nothing for others.
+// tetheredElsewhere is why a tethered laptop offers nothing to other peers.
 const tetheredElsewhere = "this laptop is tethered: another cluster has all of it"
 
-// mayAsk refuses questions that the mode of this laptop leaves no room for.
+// mayAsk refuses requests that the mode of this laptop does not permit.
 func (p *Provider) mayAsk(caller peering.Caller, ask peering.TetherAsk) error {
 	company, joins := p.Mode.Company()
 	switch here := company == caller.ID.String(); {
@@ -83,7 +84,7 @@ func whole(owners *v1alpha1.SharingPolicy, nodes corev1.ResourceList) *v1alpha1.
 	return policy
 }
 
-// askTether puts a laptop's wish to be run by this cluster before its owner, or a TetherPolicy.
+// askTether submits a laptop's request to be tethered to this cluster to its owner, or a TetherPolicy.
 func (p *Provider) askTether(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
 	peer, err := p.callerAsPeer(ctx, caller, q.Name)
 	if err != nil {
@@ -118,7 +119,7 @@ func (p *Provider) askTether(ctx context.Context, caller peering.Caller, q peeri
 	return request.Name, request.Spec.Expires.Time, nil
 }
 
-// tetherGrant is what a yes to a laptop's wish gives.
+// tetherGrant is what accepting a laptop's request grants.
 func (p *Provider) tetherGrant(ctx context.Context, peer *v1alpha1.Peer) (v1alpha1.Grant, error) {
 	answer, _, why, err := p.Company.Weigh(ctx, peer)
 	if err != nil {
@@ -142,7 +143,7 @@ func (p *Provider) tetherGrant(ctx context.Context, peer *v1alpha1.Peer) (v1alph
 	return v1alpha1.Grant{Summary: text}, nil
 }
 
-// tether is the answer to a laptop whose wish was accepted.
+// tether is the outcome for a laptop whose request was accepted.
 func (p *Provider) tether(ctx context.Context, peer *v1alpha1.Peer) (peering.Outcome, error) {
 	grant, err := p.tetherGrant(ctx, peer)
 	if err != nil {

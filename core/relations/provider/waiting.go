@@ -31,9 +31,9 @@ type asker struct {
 	pending bool
 }
 
-// displaced says whom a newcomer takes the place of, and whether there is a place for it at all. The one who waits longest
-// goes, of those who share the address from which most wait, if it is not the newcomer's own: who asks from few addresses,
-// under however many keys, takes the room of nobody but himself. A key that is known never goes for a stranger's.
+// displaced says which pending requests are dropped for a new one, and whether there is room for it at all. If there are too many, the oldest
+// request of the address with the most requests is dropped; if that is the new request's own address, the new one gets no more room. So a caller
+// with few addresses, under however many keys, only displaces itself. A known key's request is never dropped for a stranger's.
 func displaced(all []asker, newcomer asker) (out []*v1alpha1.PeeringRequest, ok bool) {
 	oldestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b asker) int {
 		return a.request.CreationTimestamp.Compare(b.request.CreationTimestamp.Time)
