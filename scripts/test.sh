@@ -21,8 +21,8 @@ for a in "$@"; do [[ $a != -v && $a != -test.v ]] || skips+=(-v); done
 gotest() { go test -json "$@" | "${skips[@]}"; }
 case $kind in
   unit)
-    # The race detector needs cgo. Tests wait more than they compute: several packages for each processor.
-    CGO_ENABLED=1 gotest -race -p "$((3 * $(nproc)))" -timeout 15m -skip '^TestCost$' "$@" ./...
+    # The race detector needs cgo. Tests wait more than they compute: two packages for each processor.
+    CGO_ENABLED=1 gotest -race -p "$((2 * $(nproc)))" -timeout 15m -skip '^TestCost$' "$@" ./...
     # What messages cost is measured in memory, of which the race detector takes some itself.
     CGO_ENABLED=0 gotest -timeout 15m -run '^TestCost$' "$@" ./core/contract ./core/hosting/... ./core/kubelet ./core/netpolicy ./core/peering ./core/wire/...
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only

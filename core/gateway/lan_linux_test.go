@@ -123,7 +123,9 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	case "rtt":
 		ctx, cancel := context.WithTimeout(context.Background(), 2*patience) // a busy machine answers late; WireGuard tries again every five seconds
 		defer cancel()
-		a.RTT, err = g.Echo(ctx, o.ID, o.Size)
+		for a.RTT, err = g.Echo(ctx, o.ID, o.Size); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil; {
+			a.RTT, err = g.Echo(ctx, o.ID, o.Size)
+		}
 	case "told": // waits until it is told of a change
 		select {
 		case <-told:
