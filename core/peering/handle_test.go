@@ -46,7 +46,7 @@ func cluster(t *testing.T) func(*Server) {
 				fmt.Fprintf(w, "event %d\n", i)
 				http.NewResponseController(w).Flush()
 				<-seen
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(600 * time.Millisecond)
 			}
 			<-r.Context().Done()
 			return
@@ -67,7 +67,7 @@ func cluster(t *testing.T) func(*Server) {
 func TestAddedRoutesSpeakHTTP2AndStreamPastAllDeadlines(t *testing.T) {
 	t.Parallel()
 	alice := someone(t)
-	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond}
+	short := Limits{BodyTimeout: 500 * time.Millisecond, HeaderTimeout: 500 * time.Millisecond, IdleTimeout: 500 * time.Millisecond}
 	bob := bob(t, short, cluster(t))
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	get := func(path string) *http.Response {
@@ -93,7 +93,7 @@ func TestAddedRoutesSpeakHTTP2AndStreamPastAllDeadlines(t *testing.T) {
 		}
 		get("/kube/seen").Body.Close()
 	}
-	time.Sleep(600 * time.Millisecond) // no event for longer than any deadline
+	time.Sleep(1200 * time.Millisecond) // no event for longer than any deadline
 	ended := make(chan error, 1)
 	go func() { _, err := lines.ReadString('\n'); ended <- err }()
 	select {
