@@ -117,7 +117,8 @@ func TestTeardownOfALaptopWithK3s(t *testing.T) {
 	script := teardown(t, alice)
 	kubectl(t, alice, "create", "deployment", "begins", "--image=kith.dev/echo:1", "--replicas=8") // some of it is half there when all ends
 	// The kernel may take a pod's namespace, and its link, long after the last of its processes: so it is while somebody is in it.
-	if _, stderr, err := alice.Exec(t.Context(), "sh", "-c", `nsenter --net="$(ls -d /run/netns/cni-* | head -n 1)" sleep 120 >/dev/null 2>&1 &`); err != nil {
+	if _, stderr, err := alice.Exec(t.Context(), "sh", "-c", `nsenter --net="$(ls -d /run/netns/cni-* | head -n 1)" sleep 120 >/dev/null 2>&1 &
+		until [ "$(cat /proc/$!/comm)" = sleep ]; do kill -0 $! || exit; sleep 0.1; done`); err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
 	if err := alice.StopDaemon(t.Context()); err != nil {
