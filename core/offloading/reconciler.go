@@ -261,7 +261,7 @@ func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1
 	}
 	how := ""
 	if strategy == v1alpha1.StrategyRemote {
-		how = fmt.Sprintf(" (kith offload %s --strategy both)", pod.Namespace)
+		how = fmt.Sprintf(" (kith offload %s --strategy both, then delete the pod, so that it is made anew)", pod.Namespace)
 	}
 	why := fmt.Sprintf("it asks for %s, but its claims (PersistentVolumeClaims, ephemeral volumes, devices) stand for what is at home, and claims do not go abroad: "+
 		"let it run at home%s, or use a volume without a claim (emptyDir, configMap, secret)", wants, how)
@@ -269,7 +269,7 @@ func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: conditionBound, Status: corev1.ConditionTrue, Reason: "Claims", Message: why, LastTransitionTime: metav1.Now(),
 	})
-	if err := r.client.Status().Patch(ctx, pod, client.StrategicMergeFrom(before)); err != nil {
+	if err := r.client.Status().Patch(ctx, pod, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if r.events != nil {

@@ -63,27 +63,20 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string, ag
 	return nil
 }
 
-// ShouldProvision is true for claims of pods on this node, or on one that keeps folders for them.
-func (f *folders) ShouldProvision(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
-	node := claim.Annotations[selectedNode]
-	if node == "" || node == f.node {
-		return true
-	}
-	_, err := f.rootAt(ctx, node)
-	return err == nil
-}
+// errNoFolders: the node that the scheduler chose has no folders of volumes, as a peer's has none.
+var errNoFolders = errors.New("keeps no folders of volumes")
 
 // rootAt is the folder of volumes on another node, as it says itself.
 func (f *folders) rootAt(ctx context.Context, node string) (string, error) {
 	if f.other == nil {
-		return "", fmt.Errorf("node %s is not this one", node)
+		return "", fmt.Errorf("node %s %w", node, errNoFolders)
 	}
 	n, err := f.other(ctx, node)
 	if err != nil {
 		return "", err
 	}
 	if n == nil || !filepath.IsAbs(n.Annotations[AnnotationRoot]) {
-		return "", fmt.Errorf("node %s keeps no folders of volumes", node)
+		return "", fmt.Errorf("node %s %w", node, errNoFolders)
 	}
 	return n.Annotations[AnnotationRoot], nil
 }
@@ -106,6 +99,9 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
 	} else {
 		err = makeFolder(root, name)
+	}
+	if errors.Is(err, errNoFolders) { // else the claim would bind its pods to that node for good, and nothing would say so
+		return nil, controller.ProvisioningReschedule, err
 	}
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
