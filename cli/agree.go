@@ -16,7 +16,7 @@ import (
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 // ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.

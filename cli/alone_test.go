@@ -14,7 +14,7 @@ import (
 
 // TestTheUsersProgramsStaySmall: they talk to kithd's socket. What looks at the machine, and all of Kubernetes, is in the program of kithd.
 func TestTheUsersProgramsStaySmall(t *testing.T) {
-	heavy := []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "kith.dev/daemon/", "kith.dev/core/discovery", "kith.dev/core/peering", "kith.dev/core/gateway", "kith.dev/core/hostnet",
+	heavy := []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "kith.dev/daemon/", "kith.dev/core/find/discovery", "kith.dev/core/agree/peering", "kith.dev/core/net/gateway", "kith.dev/core/net/hostnet",
 		"github.com/google/nftables", "github.com/vishvananda/", "github.com/miekg/dns", "golang.zx2c4.com/", "github.com/prometheus/"}
 	for _, system := range []string{"linux", "darwin"} {
 		cmd := exec.Command("go", "list", "-deps", "kith.dev/cmd/kith", "kith.dev/cmd/kith-tray")

@@ -15,7 +15,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/core/api/verdict"
-	"kith.dev/core/contract"
+	"kith.dev/core/trust/contract"
 )
 
 func (p *program) contractCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
-	"kith.dev/core/kubeconfig"
+	"kith.dev/core/local/kubeconfig"
 )
 
 func (p *program) kubeconfigCommand() *cobra.Command {

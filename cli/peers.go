@@ -10,7 +10,7 @@ import (
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 func (p *program) peersCommand() *cobra.Command {

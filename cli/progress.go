@@ -8,7 +8,7 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 // patience is how long a call may take before a terminal shows that it does.

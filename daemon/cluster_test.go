@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"kith.dev/core/cluster"
-	"kith.dev/core/netplan"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/net/netplan"
 )
 
 // TestWhoCanTakeGuestsIn: whoever gives them addresses, or has no more of others' than peers agree on.

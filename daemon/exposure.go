@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 	"kith.dev/daemon/config"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"kith.dev/core/cluster"
-	"kith.dev/core/notify"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/local/cluster"
 )
 
 // known is an engine of which something is known.

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api"
-	"kith.dev/core/fence"
-	"kith.dev/core/fenced"
-	"kith.dev/core/guestnet"
-	"kith.dev/core/netplan"
-	"kith.dev/core/overlay"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/net/overlay"
+	"kith.dev/core/provide/fence"
+	"kith.dev/core/provide/fenced"
+	"kith.dev/core/provide/guestnet"
 	"kith.dev/daemon/backend"
 )
 

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api"
-	"kith.dev/core/fence"
-	"kith.dev/core/hostnet"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/hostnet"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/provide/fence"
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"

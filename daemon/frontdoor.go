@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"kith.dev/core/frontdoor"
+	"kith.dev/core/local/frontdoor"
 	"kith.dev/daemon/localapi"
 )
 

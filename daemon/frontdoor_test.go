@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"kith.dev/core/frontdoor"
+	"kith.dev/core/local/frontdoor"
 	"kith.dev/daemon/config"
 )
 

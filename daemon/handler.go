@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"kith.dev/core/contract"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/provider"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/trust/contract"
 )
 
 var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the Kubernetes of this laptop is not ready", Do: "try again in a moment"}

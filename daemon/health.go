@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"kith.dev/core/cluster"
+	"kith.dev/core/local/cluster"
 )
 
 // ailingAfter is how long the cluster may be away until peers are told. A Kubernetes that is started again is back in

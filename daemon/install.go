@@ -10,14 +10,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/guards"
-	"kith.dev/core/guestnet"
-	"kith.dev/core/hosting"
-	"kith.dev/core/installed"
-	"kith.dev/core/offloading"
-	"kith.dev/core/sharing"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/local/guards"
+	"kith.dev/core/local/installed"
+	"kith.dev/core/provide/guestnet"
+	"kith.dev/core/provide/hosting"
 )
 
 // policies are the admission policies of this side, which say how pods travel, where guests are and what may be written.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"kith.dev/core/cluster"
-	"kith.dev/core/gateway"
-	"kith.dev/core/identity"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/config"
 )
 

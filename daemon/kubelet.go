@@ -4,7 +4,7 @@ import (
 	"net"
 	"net/netip"
 
-	"kith.dev/core/cluster"
+	"kith.dev/core/local/cluster"
 )
 
 // kubeletAt is where the API server's calls to virtual nodes come in.

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"kith.dev/core/cluster"
+	"kith.dev/core/local/cluster"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/leader"
 )

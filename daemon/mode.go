@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/cluster"
-	"kith.dev/core/frontdoor"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/local/frontdoor"
 	"kith.dev/core/mode"
 	"kith.dev/core/mode/company"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 	"kith.dev/daemon/metrics"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"kith.dev/core/layout"
+	"kith.dev/core/base/layout"
 	"kith.dev/engine/config"
 	"kith.dev/engine/join"
 	"kith.dev/engine/server"

@@ -9,7 +9,7 @@ import (
 
 	componentversion "k8s.io/component-base/version"
 
-	"kith.dev/core/cluster/k3sconfig"
+	"kith.dev/core/local/cluster/k3sconfig"
 	"kith.dev/engine/k3s"
 )
 

@@ -150,7 +150,7 @@ build_pause_now() {
 
 build_engine() {
   local in x
-  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api,cluster/k3sconfig,durable,hostnet,layout,netplan,nodedevice,notify,places,process}; } |
+  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api,base,local/cluster/k3sconfig,net/hostnet,net/netplan,net/nodedevice}; } |
     sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
@@ -167,7 +167,7 @@ build_cmd() {
     part "$name" "$bin/$name" "$in" build_cmd_now "$name" ${stamp:+"$stamp"}
   done
 }
-build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit -X kith.dev/core/version.Kubernetes=$k8s" "$bin/$1" "./cmd/$1"; }
+build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/base/version.Version=$version -X kith.dev/core/base/version.Commit=$commit -X kith.dev/core/base/version.Kubernetes=$k8s" "$bin/$1" "./cmd/$1"; }
 
 # Images of small programs for the demo, the lab and the tests, made without a registry.
 build_images() {

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 rows=$(mktemp)
 trap 'rm -f "$rows" "$rows.new" "$rows.log"' EXIT
-for package in core/peering core/contract core/hosting/door core/hosting/guests core/netpolicy core/wire/codec core/kubelet; do
+for package in core/agree/peering core/trust/contract core/provide/hosting/door core/provide/hosting/guests core/consume/netpolicy core/trust/wire/codec core/consume/kubelet; do
   go test "./$package" -run '^TestCost$' -count=1 -v > "$rows.log" || { cat "$rows.log" >&2; exit 1; }
   sed -n 's/^.*row: |/|/p' "$rows.log" >> "$rows"
 done

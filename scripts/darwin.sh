@@ -7,7 +7,7 @@ bin=${KITH_BIN:-$PWD/bin}
 export GOFLAGS="-trimpath -buildvcs=false"
 version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-ldflags="-s -w -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit"
+ldflags="-s -w -X kith.dev/core/base/version.Version=$version -X kith.dev/core/base/version.Commit=$commit"
 for arch in amd64 arm64; do
   out=$bin/darwin-$arch
   mkdir -p "$out"

@@ -82,7 +82,7 @@ fi
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 # What it can read of what is stored (docs/upgrade.md), for the script that looks before anything is unpacked.
-layout=${LAYOUT:-$(sed -n 's/^\tCurrent = \([0-9]*\)$/\1/p' core/layout/layout.go)}
+layout=${LAYOUT:-$(sed -n 's/^\tCurrent = \([0-9]*\)$/\1/p' core/base/layout/layout.go)}
 kubernetes=${KUBERNETES:-$(sed -n 's/^\s*k8s.io\/kubernetes v\(1\.[0-9]*\)\..*/\1/p' engine/go.mod)}
 [ -n "$layout" ] && [ -n "$kubernetes" ] || fail "the layout ($layout) or Kubernetes' version ($kubernetes) is not found in the sources"
 scripts=()

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 	"kith.dev/tray/desktop"
 	"kith.dev/tray/login"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"kith.dev/core/api"
-	"kith.dev/core/kubeconfig"
+	"kith.dev/core/local/kubeconfig"
 	"kith.dev/tray/menu"
 	"kith.dev/tray/notice"
 	"kith.dev/tray/question"

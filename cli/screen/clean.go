@@ -7,7 +7,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"kith.dev/core/wire"
+	"kith.dev/core/trust/wire"
 )
 
 // maxCell bounds a peer's word in a table, in characters.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
 	"kith.dev/test/lab"
 	"kith.dev/test/lab/pid1"
 )

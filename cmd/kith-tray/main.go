@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"kith.dev/core/api"
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
 	"kith.dev/tray"
 )
 

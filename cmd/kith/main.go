@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"kith.dev/cli"
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
 )
 
 func main() {

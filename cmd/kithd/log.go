@@ -7,7 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/logfile"
 )

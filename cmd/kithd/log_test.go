@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 	"kith.dev/daemon/config"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
-	"kith.dev/core/layout"
-	"kith.dev/core/places"
-	"kith.dev/core/version"
+	"kith.dev/core/base/layout"
+	"kith.dev/core/base/places"
+	"kith.dev/core/base/version"
 	"kith.dev/daemon"
 	"kith.dev/daemon/alone"
 	"kith.dev/daemon/config"

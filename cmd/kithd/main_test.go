@@ -50,7 +50,7 @@ func TestWhetherTheConfigurationIsUnderstood(t *testing.T) {
 // What packages and systemd are told: 0 and 1 of check-data, 78 of a start that would be refused again.
 func TestWhatANewerKithStoredIsRefusedBeforeAnythingChanges(t *testing.T) {
 	kithd := filepath.Join(t.TempDir(), "kithd")
-	if out, err := exec.Command("go", "build", "-ldflags", "-X kith.dev/core/version.Version=v0.12.0 -X kith.dev/core/version.Kubernetes=v1.36.3", "-o", kithd, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-X kith.dev/core/base/version.Version=v0.12.0 -X kith.dev/core/base/version.Kubernetes=v1.36.3", "-o", kithd, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, c := range []struct {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kith.dev/core/cluster"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
+	"kith.dev/core/local/cluster"
 	"kith.dev/daemon"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/node"

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is how far a relation is, in one direction. core/peering holds the table of transitions.
+// State is how far a relation is, in one direction. core/agree/peering holds the table of transitions.
 type State string
 
 // The states of a relation.

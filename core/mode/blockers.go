@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/link"
-	"kith.dev/core/relations/record"
 )
 
 // facts is all that decides whether this laptop can be tethered to a peer.

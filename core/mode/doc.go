@@ -2,7 +2,7 @@
 // Tethered, in which it is a node of another cluster, its company's. A switch is a table of idempotent steps. Each step is written to a
 // journal on the disk before it begins, so that after a crash or a loss of power at any point the next start completes or reverts the switch.
 //
-// The daemon makes one Machine and runs it; the local API requests switches; core/relations asks it which peer may have a contract for all
+// The daemon makes one Machine and runs it; the local API requests switches; core/agree/relations asks it which peer may have a contract for all
 // of this laptop. It turns the engine's scheduler and controllers on or off, hosting's binding of guests likewise, and points the front door
 // to the API server that is in charge.
 //

@@ -13,7 +13,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 // drainClass says how a drain treats a pod.

@@ -8,9 +8,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/record"
 )
 
 // leave asks the company to end the tether, and waits until its contract and pods are gone here, or leavePatience (awayPatience

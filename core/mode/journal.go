@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/durable"
-	"kith.dev/core/identity"
+	"kith.dev/core/base/durable"
+	"kith.dev/core/trust/identity"
 )
 
 const (

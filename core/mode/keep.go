@@ -8,12 +8,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/frontdoor"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/link"
-	"kith.dev/core/relations/record"
+	"kith.dev/core/local/frontdoor"
 )
 
 const (

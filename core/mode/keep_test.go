@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
-	"kith.dev/core/relations/link"
 )
 
 // tethered runs a story that begins with a laptop that is tethered.

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/frontdoor"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/link"
+	"kith.dev/core/local/frontdoor"
 )
 
 // life is one process of alice's kithd. It dies when deaths effects have been counted, before the last one or after it.

@@ -11,13 +11,13 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/frontdoor"
-	"kith.dev/core/notify"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/link"
-	"kith.dev/core/wire"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/local/frontdoor"
+	"kith.dev/core/trust/wire"
 )
 
 // Engine is the local cluster, of which a switch needs little.

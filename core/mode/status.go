@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"kith.dev/core/api"
-	"kith.dev/core/wire"
+	"kith.dev/core/trust/wire"
 )
 
 // Status is the mode for people.

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/record"
 )
 
 // step is one of the switch. What it does may be done any number of times, and broken off at any point.
@@ -123,7 +123,7 @@ func wish(j *journal) *v1alpha1.ResourceRequest {
 	return request
 }
 
-// ask writes the request into the company's Peer, which core/relations sends, and waits until the company's owner or policy answers.
+// ask writes the request into the company's Peer, which core/agree/relations sends, and waits until the company's owner or policy answers.
 func (m *Machine) ask(ctx context.Context, j *journal) error {
 	c := m.cfg.Cluster()
 	if c == nil {

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
-	"kith.dev/core/notify"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/link"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/trust/identity"
 )
 
 var corpID, aliceID = newID(), newID()

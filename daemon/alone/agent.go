@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kith.dev/core/api"
-	"kith.dev/core/cluster"
+	"kith.dev/core/local/cluster"
 	"kith.dev/daemon/leader"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
 	"kith.dev/daemon/bugreport"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/doctor"

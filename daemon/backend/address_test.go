@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"kith.dev/core/peering"
+	"kith.dev/core/agree/peering"
 )
 
 func TestAddressesThatAreTypedIn(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/cluster"
+	"kith.dev/core/local/cluster"
 	"kith.dev/daemon/bugreport"
 	"kith.dev/daemon/config"
 )

@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	asking "kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/identity"
-	asking "kith.dev/core/relations/consumer"
-	"kith.dev/core/sharing"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/trust/identity"
 )
 
 // Confirm writes down the owner's word on what a peer accepted, and waits for what becomes of it.

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	asking "kith.dev/core/relations/consumer"
+	"kith.dev/core/find/directory"
 )
 
 // A cache may show the attempt before: a yes to its terms is none to those of the attempt that took its place.

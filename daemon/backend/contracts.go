@@ -10,7 +10,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/verdict"
-	"kith.dev/core/contract"
+	"kith.dev/core/trust/contract"
 )
 
 // Contracts gives those in force or ending.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 )
 
 // DNSRecords gives what to put into a zone for others to find this cluster by.

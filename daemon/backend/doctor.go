@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/contract"
-	"kith.dev/core/directory"
-	"kith.dev/core/gateway"
-	"kith.dev/core/netplan"
-	"kith.dev/core/peering"
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/contract"
 	"kith.dev/daemon/doctor"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/cluster"
-	"kith.dev/core/fenced"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/provide/fenced"
 	"kith.dev/daemon/doctor"
 )
 

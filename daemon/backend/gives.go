@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/record"
-	"kith.dev/core/sharing"
+	"kith.dev/core/find/directory"
 )
 
 const (

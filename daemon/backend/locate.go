@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
-	"kith.dev/core/identity"
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/trust/identity"
 )
 
 // located is where a reference leads: to these addresses, and, if a record in the DNS says so, to this cluster alone.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
-	"kith.dev/core/identity"
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/config"
 )
 

@@ -16,10 +16,10 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/consumer"
-	"kith.dev/core/directory"
-	"kith.dev/core/guards"
-	"kith.dev/core/offloading"
+	"kith.dev/core/consume/consumer"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/local/guards"
 )
 
 var strategies = map[api.Strategy]v1alpha1.PodStrategy{

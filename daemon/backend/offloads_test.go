@@ -15,7 +15,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/offloading"
+	"kith.dev/core/consume/offloading"
 )
 
 // The wait for pods that come home is bounded, and what it says then names the budget that holds them, and what to do.

@@ -13,13 +13,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/discovery"
-	"kith.dev/core/gateway"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
-	"kith.dev/core/remote"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/trust/identity"
 )
 
 // olderHandler knows everybody and has no news.

@@ -18,17 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	asking "kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/gateway"
-	"kith.dev/core/identity"
-	"kith.dev/core/offloading"
-	"kith.dev/core/peering"
-	asking "kith.dev/core/relations/consumer"
-	"kith.dev/core/relations/provider"
-	"kith.dev/core/relations/record"
-	"kith.dev/core/sharing"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/trust/identity"
 )
 
 // Peers gives all known clusters, by name.

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
-	"kith.dev/core/notify"
-	"kith.dev/core/relations/provider"
-	"kith.dev/core/sharing"
+	"kith.dev/core/base/notify"
 )
 
 // The event says what was shared and what is; where nothing is otherwise there is no event.

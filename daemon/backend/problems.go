@@ -14,15 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	asking "kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/gateway"
-	"kith.dev/core/hosting/grants"
-	"kith.dev/core/identity"
-	asking "kith.dev/core/relations/consumer"
-	"kith.dev/core/relations/provider"
-	"kith.dev/core/virtualnode"
+	"kith.dev/core/consume/virtualnode"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/doctor"
 )
 

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/hosting/grants"
-	"kith.dev/core/virtualnode"
+	"kith.dev/core/consume/virtualnode"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/provide/hosting/grants"
 )
 
 func TestNamespacesThatAPeerKeepsForNothingAreShown(t *testing.T) {

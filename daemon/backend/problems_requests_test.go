@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/identity"
-	"kith.dev/core/relations/provider"
-	"kith.dev/core/sharing"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/trust/identity"
 )
 
 func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	"kith.dev/core/gateway"
-	"kith.dev/core/relations/link"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/net/gateway"
 )
 
 func TestPeerProblemsSayWhatIsWrong(t *testing.T) {

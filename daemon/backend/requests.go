@@ -12,12 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	asking "kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
-	asking "kith.dev/core/relations/consumer"
-	"kith.dev/core/relations/provider"
-	"kith.dev/core/sharing"
+	"kith.dev/core/trust/identity"
 )
 
 // Requests gives the pending ones of both directions, oldest first.

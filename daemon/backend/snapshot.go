@@ -15,7 +15,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/offloading"
+	"kith.dev/core/consume/offloading"
 )
 
 // Snapshot gives all that a desktop shows. Without a cluster that is the status and who is nearby.

@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/cluster"
-	"kith.dev/core/directory"
-	"kith.dev/core/notify"
-	"kith.dev/core/relations/link"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/local/cluster"
 )
 
 // rung tells whether the desktops hear of something that happens within a moment.

@@ -11,7 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 // TestANameThatTwoAskUnderAnswersNeither: whoever calls himself bob while bob waits gets no answer that is meant for him.

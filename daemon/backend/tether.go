@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	asking "kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
-	asking "kith.dev/core/relations/consumer"
-	"kith.dev/core/relations/record"
+	"kith.dev/core/find/directory"
 )
 
 // Mode is who decides what this laptop runs, and the switch of it. *mode.Machine is one.

@@ -12,18 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/cluster"
-	"kith.dev/core/consumer"
-	"kith.dev/core/directory"
-	"kith.dev/core/discovery"
-	"kith.dev/core/hosting"
-	"kith.dev/core/hosting/grants"
-	"kith.dev/core/identity"
-	"kith.dev/core/notify"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/provider"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/consume/consumer"
+	"kith.dev/core/find/directory"
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/provide/hosting"
+	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/identity"
 )
 
 // switched is a mode that does what it is told.

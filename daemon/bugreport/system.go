@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 	"kith.dev/daemon/config"
 )
 

@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api"
-	"kith.dev/core/cluster/k3sconfig"
-	"kith.dev/core/durable"
-	"kith.dev/core/layout"
-	"kith.dev/core/systemd"
+	"kith.dev/core/base/durable"
+	"kith.dev/core/base/layout"
+	"kith.dev/core/base/systemd"
+	"kith.dev/core/local/cluster/k3sconfig"
 	"kith.dev/daemon/config"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 var (

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"kith.dev/core/netplan"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
+	"kith.dev/core/net/netplan"
 )
 
 // DefaultPath is where the configuration file is looked for. It need not exist.

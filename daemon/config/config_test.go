@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 // from loads a file with content and flags, on a host called Alice_Laptop.example.org.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 // keys is the table. Its order is that of the manual page and of the example file.

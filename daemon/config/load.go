@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 const maxFile = 1 << 20

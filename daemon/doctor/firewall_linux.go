@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 )
 
 // door is a port that other machines must reach.

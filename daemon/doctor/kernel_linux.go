@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 	"kith.dev/daemon/config"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 )
 
 // Names are those in the DNS by which clusters are looked for.

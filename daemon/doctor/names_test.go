@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 )
 
 // server is a name server at this machine that knows one host, and nothing of others.

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
-	"kith.dev/core/netplan"
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/net/netplan"
 	"kith.dev/daemon/config"
 )
 

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/trust/identity"
 )
 
 // Peer is a peer to look at, with what the daemon knows and holds of it.
@@ -122,7 +122,7 @@ func reasons(probes []peering.Probe) string {
 	return strings.Join(all, "; ")
 }
 
-// The clocks may differ by ten minutes until a contract is refused (core/relations).
+// The clocks may differ by ten minutes until a contract is refused (core/agree/relations).
 const (
 	clockFail = 10 * time.Minute
 	clockWarn = 30 * time.Second

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
-	"kith.dev/core/contract"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
 )
 
 func someone(t *testing.T) *identity.Identity {

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/discovery"
+	"kith.dev/core/find/discovery"
 )
 
 // apart has the test on a machine of its own, as far as it is made of network and mounts: with a LAN, eth0, that nobody else is on. It

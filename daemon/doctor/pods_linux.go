@@ -6,7 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"kith.dev/core/hostnet"
+	"kith.dev/core/net/hostnet"
 )
 
 // wayTo asks the kernel for the route that it would take, rules and all tables considered; nothing is sent.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 	"kith.dev/daemon/config"
 )
 

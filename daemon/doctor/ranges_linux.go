@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/hostnet"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/hostnet"
+	"kith.dev/core/net/netplan"
 )
 
 func (m Machine) addresses(_ context.Context, report func(api.Finding)) {

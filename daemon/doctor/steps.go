@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/trust/identity"
 )
 
 // steps are those of a peering.Probe, as they are told.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/notify"
+	"kith.dev/core/base/notify"
 )
 
 // Broker keeps the last events and hands them to whoever asks. It has no queue per reader: a reader says how far it

@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"kith.dev/core/api"
-	"kith.dev/core/audit"
+	"kith.dev/core/trust/audit"
 )
 
 // credentials are what the kernel says about the process at the other end of a connection, as of its connect.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 // listener is the unix socket and the lock that says it is ours.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/audit"
+	"kith.dev/core/trust/audit"
 )
 
 // Options is what a Server needs. Backend, Events and Log must be set.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/api"
-	"kith.dev/core/version"
+	"kith.dev/core/base/version"
 )
 
 const (

@@ -35,10 +35,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/fence"
-	"kith.dev/core/hostnet"
-	"kith.dev/core/netplan"
-	"kith.dev/core/overlay"
+	"kith.dev/core/net/hostnet"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/net/overlay"
+	"kith.dev/core/provide/fence"
 	"kith.dev/daemon/leader"
 )
 
@@ -76,7 +76,7 @@ func New(cfg Config) *Node {
 }
 
 // Ready says why this node is not led to the gateway, or guests on it are not fenced; "" when both are. By this alone the kithd that works knows
-// where guests may run (core/fenced): whatever else must hold for that is to be said here.
+// where guests may run (core/provide/fenced): whatever else must hold for that is to be said here.
 func (n *Node) Ready() string {
 	if !n.inSync.Load() {
 		return "the cluster was not read yet, or the kernel does not have what follows from it"

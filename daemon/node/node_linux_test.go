@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/fence"
-	"kith.dev/core/overlay"
+	"kith.dev/core/net/overlay"
+	"kith.dev/core/provide/fence"
 	"kith.dev/daemon/leader"
 )
 

@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
 )
 
 // Config says what is taken away.

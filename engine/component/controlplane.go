@@ -13,7 +13,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // unlimited is a rate of requests that client-go takes for no limit. Upstream's limits (20 a second for the controllers, 50 for the

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // Config is one laptop's cluster. Its defaults fit every laptop: that all of them have the same ranges is

@@ -21,7 +21,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"kith.dev/core/process"
+	"kith.dev/core/base/process"
 )
 
 var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}

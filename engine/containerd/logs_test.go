@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"kith.dev/core/process"
+	"kith.dev/core/base/process"
 )
 
 // containerd outlives servers and is seldom started: its log is bounded while it runs, and what it writes next is at its new end.

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"sync"
 
-	"kith.dev/core/notify"
+	"kith.dev/core/base/notify"
 )
 
 // ErrOverruled says that the switch was told the opposite before it had done what it was told.

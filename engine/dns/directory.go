@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	byRange   = "range"
 )
 
-// Annotations that kithd writes (core/kinds, AnnotationClusterIP and AnnotationSpace).
+// Annotations that kithd writes (core/agree/kinds, AnnotationClusterIP and AnnotationSpace).
 const (
 	clusterIP  = "kith.dev/cluster-ip"    // of a twin service: its address at home. Its home says it, and only guests of that home are told
 	clusterIP6 = "kith.dev/cluster-ipv6"  // and its IPv6 one

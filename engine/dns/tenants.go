@@ -65,7 +65,7 @@ type tenant struct {
 	known directory
 }
 
-// apiServer is by which name pods at home find their API server. It has a twin in each namespace here (core/kinds, APIServerAbroad).
+// apiServer is by which name pods at home find their API server. It has a twin in each namespace here (core/agree/kinds, APIServerAbroad).
 const (
 	apiServer, itsNamespace = "kubernetes", "default"
 	apiServerAbroad         = "kith-kubernetes"

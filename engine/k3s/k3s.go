@@ -1,5 +1,5 @@
 // Package k3s is a stand-in: it has kith-k8s take the command line and the configuration files of K3s, when it is called by the name k3s or as
-// `kith-k8s k3s`, and do with them what K3s would as far as Kith's engine `k3s` can tell (kith.dev/core/cluster). It is there so that this
+// `kith-k8s k3s`, and do with them what K3s would as far as Kith's engine `k3s` can tell (kith.dev/core/local/cluster). It is there so that this
 // engine is tested where K3s itself cannot be had. It is no K3s: nobody should run it in place of one, and no agent can join it.
 //
 // What it honours: `k3s server` with the flags below, from the command line, from --config FILE and from FILE.d/*.yaml; the layout of the
@@ -21,8 +21,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"kith.dev/core/cluster/k3sconfig"
-	"kith.dev/core/netplan"
+	"kith.dev/core/local/cluster/k3sconfig"
+	"kith.dev/core/net/netplan"
 	"kith.dev/engine/config"
 	"kith.dev/engine/egress"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // A node port that is open to the LAN is not open to whoever is at the other end of a VPN.

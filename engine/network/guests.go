@@ -5,7 +5,7 @@ package network
 const GuestRuntime = "kith-guest"
 
 // GuestGroup is the group of the links that lead to guests (RTM_SETLINK, IFLA_GROUP; "kg" in ASCII). The fence of
-// kithd, kith.dev/core/fence, knows guests by it.
+// kithd, kith.dev/core/provide/fence, knows guests by it.
 const GuestGroup = 0x6b67
 
 // guestNetwork gives each guest a link of its own that ends at this host: no bridge that it shares with the owner's

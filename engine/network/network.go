@@ -23,9 +23,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"kith.dev/core/hostnet"
-	"kith.dev/core/netplan"
-	"kith.dev/core/nodedevice"
+	"kith.dev/core/net/hostnet"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/net/nodedevice"
 )
 
 // Options say what the pods' network looks like.

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"kith.dev/core/netplan"
-	"kith.dev/core/nodedevice"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/net/nodedevice"
 )
 
 // lan is a laptop and its neighbour on one wire, each in a network namespace of its own.

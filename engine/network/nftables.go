@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // Table is the engine's nftables table.

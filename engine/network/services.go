@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"kith.dev/core/hostnet"
+	"kith.dev/core/net/hostnet"
 )
 
 // wayToServices lets programs of the laptop reach services while there is no default route of their family: off all networks, and on a LAN of IPv6

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // direction of traffic, as the pod that a policy selects sees it.

@@ -233,7 +233,7 @@ func TestARangeOfAGuestsPolicyMeansNoPodOfTheOwners(t *testing.T) {
 	}
 }
 
-// As much as a consumer may say of its guests (kith.dev/core/netpolicy), in its costliest form, is what docs/security.md has.
+// As much as a consumer may say of its guests (kith.dev/core/consume/netpolicy), in its costliest form, is what docs/security.md has.
 func TestTheMostThatAConsumerMaySay(t *testing.T) {
 	const guests, count, rules, parts, names = 55, 100, 256, 1024, 64
 	var ports, list []string

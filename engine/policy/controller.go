@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/hostnet"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/hostnet"
+	"kith.dev/core/net/netplan"
 	"kith.dev/engine/listener"
 )
 

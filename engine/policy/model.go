@@ -8,7 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // Pod is what rules need to know of a pod at one of its addresses. One without an address, on the host's network, or that has ended is

@@ -8,7 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // number is what spans are made of: addresses (netip.Addr) and ports.

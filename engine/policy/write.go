@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // Table is the name of both nftables tables, one of each family.

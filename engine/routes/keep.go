@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/hostnet"
+	"kith.dev/core/net/hostnet"
 )
 
 // Options say whose ways are kept.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kith.dev/core/layout"
+	"kith.dev/core/base/layout"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
 	"kith.dev/engine/containerd"

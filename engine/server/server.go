@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
-	"kith.dev/core/layout"
-	"kith.dev/core/process"
+	"kith.dev/core/base/layout"
+	"kith.dev/core/base/process"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
 	"kith.dev/engine/containerd"

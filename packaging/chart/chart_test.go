@@ -13,10 +13,10 @@ import (
 	"testing"
 	"text/template"
 
-	"kith.dev/core/guards"
-	"kith.dev/core/installed"
-	"kith.dev/core/kinds"
-	"kith.dev/core/offloading"
+	"kith.dev/core/agree/kinds"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/local/guards"
+	"kith.dev/core/local/installed"
 )
 
 // defined gives the names that a template of _helpers.tpl lists.

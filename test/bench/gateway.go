@@ -12,7 +12,7 @@ import (
 // gatewayAlone runs the gateway's own benchmark: three hosts with a gateway each, and ways between the same two namespaces by turns, through
 // the gateway and through a plain wireguard-go; and from a guest to a guest of another provider, by way of home, and to home itself.
 func gatewayAlone(ctx context.Context, r *rig) error {
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkTunnel$", "-benchtime", "1x", "-count", fmt.Sprint(r.rounds), "./core/gateway")
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkTunnel$", "-benchtime", "1x", "-count", fmt.Sprint(r.rounds), "./core/net/gateway")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false") // as everything is built
 	out, err := c.CombinedOutput()
 	if err != nil {

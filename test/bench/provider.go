@@ -28,13 +28,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/contract"
-	"kith.dev/core/identity"
-	"kith.dev/core/netplan"
-	"kith.dev/core/peering"
-	"kith.dev/core/remote"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
 )
 
 // provider is a simulated one: the protocol and the tunnel are real, and so is the API server it leads to, which all of

@@ -21,8 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

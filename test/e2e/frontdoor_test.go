@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kith.dev/core/frontdoor"
+	"kith.dev/core/local/frontdoor"
 	"kith.dev/test/lab"
 )
 

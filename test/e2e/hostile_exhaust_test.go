@@ -280,7 +280,7 @@ func (h *hostile) slow(t *testing.T) {
 	})
 }
 
-// What a contract of a few pods lets a consumer keep at bob (core/hosting).
+// What a contract of a few pods lets a consumer keep at bob (core/provide/hosting).
 const (
 	keptObjects    = 4060
 	keptBytes      = 16_973_824

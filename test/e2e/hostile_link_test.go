@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/core/gateway"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/net/gateway"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

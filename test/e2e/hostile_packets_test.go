@@ -26,7 +26,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun/tuntest"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 	"kith.dev/test/lab"
 )
 

@@ -21,7 +21,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // dangerous is a container, and more of its pod's spec, that must not run at bob. Word is part of what is answered.

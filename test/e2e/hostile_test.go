@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

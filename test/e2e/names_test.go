@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 	"kith.dev/test/lab"
 )
 

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/lab"
 )
 

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/identity"
 )
 
 // Client is of an API server in memory: enough for names, labels and who may; what only a real one does (quota, pod security,

@@ -8,8 +8,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"kith.dev/core/guards"
-	"kith.dev/core/installed"
+	"kith.dev/core/local/guards"
+	"kith.dev/core/local/installed"
 )
 
 const page = "../../docs/guards.md"

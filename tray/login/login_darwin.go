@@ -11,7 +11,7 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/ebitengine/purego/objc"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 // EXPERIMENTAL: this is built, and never ran on a Mac.

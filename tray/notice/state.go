@@ -7,7 +7,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 const (

@@ -2,7 +2,7 @@ package question
 
 import (
 	"kith.dev/core/api"
-	"kith.dev/core/kubeconfig"
+	"kith.dev/core/local/kubeconfig"
 	"kith.dev/tray/words"
 )
 

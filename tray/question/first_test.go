@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"kith.dev/core/api"
-	"kith.dev/core/kubeconfig"
+	"kith.dev/core/local/kubeconfig"
 	"kith.dev/tray/question"
 )
 

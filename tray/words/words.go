@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"kith.dev/core/api"
-	"kith.dev/core/wire"
+	"kith.dev/core/trust/wire"
 )
 
 const (

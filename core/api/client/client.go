@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 // DefaultSocket is where kithd listens unless its configuration says otherwise.

@@ -89,7 +89,7 @@ const (
 	// AnnotationUserNamespaces on a node says whether pods there may have a user namespace of their own: "yes", or why not.
 	// The builtin engine tries it; the owner of another cluster may set it himself.
 	AnnotationUserNamespaces = "kith.dev/user-namespaces"
-	// LabelFenced on a node, with value "true", says that a fence of Kith's is alive there (core/fenced, which alone writes it). Guests run on
+	// LabelFenced on a node, with value "true", says that a fence of Kith's is alive there (core/provide/fenced, which alone writes it). Guests run on
 	// such nodes alone, and offers count no other; ask Fenced.
 	LabelFenced = "kith.dev/fenced"
 	// AnnotationFencedBy on a node tells who keeps, or kept last, the fence there: FencedByKithd or FencedByAgent.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 // Pair is what this cluster and the peer agreed on of addresses, as far as it can be read; of no network, the zero value. Pods is

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/net/netplan"
 )
 
 func agreed() *NetworkStatus {

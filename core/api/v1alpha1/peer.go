@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RelationState is the state of one direction of a relation. The transitions are in core/peering.
+// RelationState is the state of one direction of a relation. The transitions are in core/agree/peering.
 // +kubebuilder:validation:Enum=none;requested;declined;expired;contracted;connected;unreachable;ending
 type RelationState string
 

@@ -1,4 +1,4 @@
-// Package verdict says whether a contract of the local API is what both sides signed: core/contract's proof, told
+// Package verdict says whether a contract of the local API is what both sides signed: core/trust/contract's proof, told
 // check by check for people. Bytes in, verdict out: kith calls it without a daemon, the daemon for the local API.
 // It must never look at the clock; whether a contract is in force is another question.
 package verdict
@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api"
-	"kith.dev/core/contract"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
 )
 
 // MaxFile bounds a file with a contract, in bytes.

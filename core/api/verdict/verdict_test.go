@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api"
-	"kith.dev/core/contract"
-	"kith.dev/core/identity"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
 )
 
 func sample(t *testing.T) (api.Contract, contract.Signed) {

@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
-	"kith.dev/core/relations/record"
-	"kith.dev/core/sharing"
+	"kith.dev/core/trust/identity"
 )
 
 // Weigh says how a laptop's request to be tethered would be answered, and by which TetherPolicy; why is the reason of a no. For a stranger,

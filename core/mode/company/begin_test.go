@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/peering"
-	"kith.dev/core/sharing"
 )
 
 func TestAnAcceptedLaptopIsRun(t *testing.T) {

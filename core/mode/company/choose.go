@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
-	"kith.dev/core/sharing"
+	"kith.dev/core/trust/identity"
 )
 
 // Names under which the API server knows the users of laptops.

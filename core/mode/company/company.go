@@ -2,7 +2,7 @@
 // their users get in this cluster, and the proxy through which these reach its API server. Any kithd can do it. All state is in objects:
 // Peer.spec.tethered says that this cluster runs the laptop; removing it ends the tether.
 //
-// The daemon makes one Company for the cluster and passes it the laptops' calls of the peer API; core/relations asks it how to answer a
+// The daemon makes one Company for the cluster and passes it the laptops' calls of the peer API; core/agree/relations asks it how to answer a
 // laptop's request.
 //
 // It must never grant more than a TetherPolicy says, nor change an object that it did not create. What a laptop's user may do is decided by
@@ -31,8 +31,8 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/audit"
-	"kith.dev/core/queue"
+	"kith.dev/core/base/queue"
+	"kith.dev/core/trust/audit"
 )
 
 // Config is what a Company needs.

@@ -26,10 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/apiproxy"
-	"kith.dev/core/audit"
-	"kith.dev/core/wire"
-	"kith.dev/core/wire/codec"
+	"kith.dev/core/local/apiproxy"
+	"kith.dev/core/trust/audit"
+	"kith.dev/core/trust/wire"
+	"kith.dev/core/trust/wire/codec"
 )
 
 // Path is where laptops ask for the API server in the peer API; what follows is the path there.

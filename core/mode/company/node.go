@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
 )
 
 // marks are the labels and taints that a TetherPolicy put on a node.

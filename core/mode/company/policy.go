@@ -12,8 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
 )
 
 // anyRole among the roles that may be given stands for all of them.

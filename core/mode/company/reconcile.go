@@ -12,10 +12,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
-	"kith.dev/core/wire"
+	"kith.dev/core/trust/wire"
 )
 
 // Reconcile looks at one laptop.

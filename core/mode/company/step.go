@@ -5,8 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
 )
 
 // status is what is said of a tether at a step. Its time moves when the step does.

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/audit"
-	"kith.dev/core/identity"
-	"kith.dev/core/peering"
+	"kith.dev/core/trust/audit"
+	"kith.dev/core/trust/identity"
 )
 
 var (

@@ -20,7 +20,7 @@ import (
 
 // ranges is what the configuration says of addresses.
 type ranges struct {
-	Networks string            `json:"networks"` // folder with a file per namespace, a range as host-local takes it (kith.dev/core/guestnet)
+	Networks string            `json:"networks"` // folder with a file per namespace, a range as host-local takes it (kith.dev/core/provide/guestnet)
 	DataDir  string            `json:"dataDir"`  // host-local's
 	Routes   []json.RawMessage `json:"routes"`
 	Routes6  []json.RawMessage `json:"routes6"` // of guests that have an IPv6 range, too

@@ -25,7 +25,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/vishvananda/netlink"
 
-	"kith.dev/core/hostnet"
+	"kith.dev/core/net/hostnet"
 )
 
 // config is what the network's configuration says, with the result of the plugins before.
@@ -109,7 +109,7 @@ func prepare(r current.Result, group int, pod string) error {
 }
 
 // loosen has the kernel take what comes from the owner's pods also where it looks for the way back in a guest's routes: they lead to
-// the guest's home, which may have the pod's address as well (core/gateway/noderoute). The stricter setting of all devices is some
+// the guest's home, which may have the pod's address as well (core/net/gateway/noderoute). The stricter setting of all devices is some
 // distributions'. A container may have it read-only, and right.
 func loosen(link string) {
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(link), "rp_filter"), []byte("2"), 0)

@@ -6,7 +6,7 @@ import (
 
 	"howett.net/plist"
 
-	"kith.dev/core/places"
+	"kith.dev/core/base/places"
 )
 
 const (

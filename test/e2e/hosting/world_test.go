@@ -36,13 +36,13 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/v1alpha1/crds"
-	"kith.dev/core/hosting"
-	"kith.dev/core/hosting/door"
-	"kith.dev/core/hosting/grants"
-	"kith.dev/core/identity"
-	"kith.dev/core/sharing"
+	"kith.dev/core/provide/hosting"
+	"kith.dev/core/provide/hosting/door"
+	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )

@@ -59,7 +59,7 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // closed are the blocks that do not belong to the internet (RFC 6890), the same as for guests themselves in
-// kith.dev/core/fence; of IPv6 only what is global unicast, less the ways back to IPv4 (RFC 4380, 3056).
+// kith.dev/core/provide/fence; of IPv6 only what is global unicast, less the ways back to IPv4 (RFC 4380, 3056).
 var closed = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("172.16.0.0/12"),

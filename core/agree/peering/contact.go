@@ -1,0 +1,274 @@
+package peering
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"kith.dev/core/trust/identity"
+)
+
+// run dials, keeps the stream as long as it lives, and dials again.
+func (one *contact) run(ctx context.Context) {
+	wait, backoff := one.delay, backoffMin
+	for {
+		if one.pause(ctx, wait, one.wake) {
+			backoff = backoffMin // something changed, so the failures before tell little
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		begin := time.Now()
+		lived, err := one.live(ctx)
+		if lived && time.Since(begin) > steady {
+			wait, backoff = rand.N(redialAfterEnd), backoffMin
+		} else {
+			wait = backoff/2 + rand.N(backoff/2)
+			backoff = min(2*backoff, backoffMax)
+		}
+		one.config.Log.Debug("peer will be dialled again", "id", one.id.Compact(), "after", wait, "err", err)
+		one.pause(ctx, leastPause-time.Since(begin), nil)
+	}
+}
+
+// pause waits until the time is over, something wakes it (then it is true), or ctx ends.
+func (one *contact) pause(ctx context.Context, wait time.Duration, wake <-chan struct{}) (woken bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-wake:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// live is one stream from its dial to its end. lived says that there was one.
+func (one *contact) live(ctx context.Context) (lived bool, err error) {
+	select {
+	case one.dials <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	var once sync.Once
+	release := func() { once.Do(func() { <-one.dials }) }
+	slow := time.AfterFunc(dialHold, release)
+	s, err := one.client.presence(ctx)
+	slow.Stop()
+	if err != nil {
+		one.gone(ctx, err, "")
+		release()
+		return false, err
+	}
+	defer s.close()
+	one.set(func(now *Contact) {
+		now.Name, now.Version = s.hello.Name, s.hello.Version
+		now.State, now.Why, now.Clock, now.Ailing, now.Heard = ContactReachable, "", s.ahead, "", time.Time{}
+		one.conn = s.conn
+	})
+	release()
+	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}
+	lastWord, err := one.listen(ctx, s, watch)
+	s.end(nil)
+	if heard := watch.end(); errors.Is(context.Cause(s.ctx), errSilent) {
+		one.set(func(now *Contact) { now.Heard = heard })
+		err = errSilent
+	}
+	one.gone(ctx, err, lastWord)
+	return true, err
+}
+
+// hangs gives up a peer that does not respond: it closes the connections in both directions. If the peer's daemon was only suspended, it finds
+// them closed when it resumes, and dials at once, upon which this side dials it, too.
+func (one *contact) hangs(s *stream) {
+	s.end(errSilent)
+	one.client.Cut()
+	if one.config.Silent != nil {
+		one.config.Silent(one.id)
+	}
+}
+
+// listen hands on notices until the stream ends. lastWord is what the peer said about its end. Lines of any kind are read no
+// faster than they are allowed to come.
+func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (lastWord string, err error) {
+	calm, beats := rate.NewLimiter(linesPerSec, linesAtOnce), 0
+	for {
+		l, err := s.line()
+		if err != nil {
+			return lastWord, err
+		}
+		watch.line(l)
+		if l.Beat != nil {
+			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
+			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
+				lastWord = ""
+			}
+		}
+		if err := calm.Wait(ctx); err != nil {
+			return lastWord, err
+		}
+		if l.Notice == nil {
+			continue
+		}
+		n := *l.Notice
+		beats = 0
+		switch n.Type {
+		case NoticeBye:
+			lastWord = "kithd ended there"
+		case NoticeSuspending:
+			lastWord = "went to sleep"
+		default:
+			lastWord = ""
+		}
+		select {
+		case one.heard <- Heard{ID: one.id, Notice: n}:
+		case <-time.After(heardTimeout): // reading on matters more: it is how the end is noticed
+			one.config.Log.Warn("notice dropped, nobody takes them", "id", one.id.String(), "type", string(n.Type))
+		case <-ctx.Done():
+			return lastWord, ctx.Err()
+		}
+		if n.Type == NoticeBye {
+			return lastWord, io.EOF
+		}
+	}
+}
+
+func (one *contact) gone(ctx context.Context, err error, lastWord string) {
+	if ctx.Err() != nil {
+		return
+	}
+	var mismatch *identity.MismatchError
+	one.set(func(now *Contact) {
+		if now.State == ContactReachable && now.Heard.IsZero() {
+			now.Heard = time.Now()
+		}
+		now.State, now.Why, now.Ailing = ContactUnreachable, lost(err, lastWord), ""
+		switch {
+		case errors.As(err, &mismatch):
+			now.State = ContactMismatch
+		case errors.Is(err, &Problem{Code: CodeVersion}):
+			now.State = ContactVersion
+		}
+		one.conn = nil
+	})
+}
+
+// clockOf tells by how much the clock of whoever answered is ahead of this one's, from the Date of an answer that
+// came between asked and now. Date has whole seconds, rounded down, so it is right to within half a second and half
+// the round trip. ok is false when there is no Date.
+func clockOf(h http.Header, asked, now time.Time) (ahead time.Duration, ok bool) {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return 0, false
+	}
+	middle := asked.Add(now.Sub(asked) / 2)
+	// Without the monotonic clock: what the wall clocks say is the question.
+	return date.Add(time.Second / 2).Sub(middle.Round(0)), true
+}
+
+const helloTimeout = 12 * time.Second // from the dial to the first line
+
+// stream is a presence stream: it lives as long as the peer's daemon and the way to it.
+type stream struct {
+	hello Hello
+	conn  *net.TCPConn  // what it runs over, to ask for its round-trip time
+	ahead time.Duration // the peer's clock, see clockOf
+	asked time.Time
+	lines *bufio.Reader
+	body  io.Closer
+	ctx   context.Context // of the request
+	end   context.CancelCauseFunc
+}
+
+// presence opens the stream and reads the first line. The peer's ID and version have been checked.
+func (c *Client) presence(ctx context.Context) (*stream, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	late := time.AfterFunc(helloTimeout, func() { end(errNoAnswer) })
+	defer late.Stop()
+	s := &stream{ctx: ctx, end: end}
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		s.asked = time.Now()
+		if t, ok := info.Conn.(*tls.Conn); ok {
+			if known, ok := t.NetConn().(*trackedConn); ok {
+				s.conn, _ = known.Conn.(*net.TCPConn)
+			}
+		}
+	}})
+	err := c.openStream(traced, s)
+	if other := (&Problem{Code: CodeVersion}); errors.Is(err, other) { // said in words of its own, which do not know who asks
+		if _, said := c.Hello(ctx); errors.Is(said, other) {
+			err = said
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, c.failure(ctx, err)
+	}
+	return s, nil
+}
+
+func (c *Client) openStream(ctx context.Context, s *stream) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.BaseURL()+"/kith/v2/presence", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	s.body = resp.Body
+	s.ahead, _ = clockOf(resp.Header, s.asked, time.Now())
+	if resp.StatusCode >= 300 {
+		return readProblem(resp)
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/x-ndjson" {
+		return fmt.Errorf("the peer's presence is %.64q, not lines of JSON", media)
+	}
+	s.lines = bufio.NewReaderSize(resp.Body, maxLine)
+	first, err := s.line()
+	if err != nil {
+		return err
+	}
+	if first.Hello == nil {
+		return errors.New("the peer's presence does not begin with who it is")
+	}
+	s.hello = *first.Hello
+	return c.checkHello(&s.hello)
+}
+
+func (s *stream) close() {
+	s.end(nil)
+	if s.body != nil {
+		s.body.Close()
+	}
+}
+
+// line waits for the next line, or for the end.
+func (s *stream) line() (presenceLine, error) {
+	data, err := s.lines.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return presenceLine{}, fmt.Errorf("the peer sent a line of more than %d bytes", maxLine)
+	}
+	if err != nil {
+		return presenceLine{}, err
+	}
+	var l presenceLine
+	if err := unmarshal(data, &l); err != nil {
+		return presenceLine{}, fmt.Errorf("the peer's line cannot be used: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,250 @@
+package peering
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"kith.dev/core/trust/identity"
+	"kith.dev/core/trust/wire"
+)
+
+const (
+	dialTimeout = 8 * time.Second        // one address: TCP and TLS
+	dialStagger = 250 * time.Millisecond // before the next address is tried too (RFC 8305)
+)
+
+// UnreachableError says that no address of a peer led to it, and why for each. errors.As finds an
+// *identity.MismatchError in it when somebody else answered at one.
+type UnreachableError struct {
+	Failures []AddressError
+}
+
+// AddressError is why one address failed.
+type AddressError struct {
+	Address string
+	Err     error
+}
+
+func (e *AddressError) Error() string {
+	at, err := netip.ParseAddrPort(e.Address)
+	if err == nil && at.Addr().Zone() != "" && errors.Is(e.Err, syscall.EINVAL) { // of a link-local address, and an interface that went away
+		return e.Address + ": this machine has no interface " + at.Addr().Zone()
+	}
+	return e.Address + ": " + because(e.Err)
+}
+func (e *AddressError) Unwrap() error { return e.Err }
+
+func (e *UnreachableError) Error() string {
+	if len(e.Failures) == 0 {
+		return "peer is unreachable: no address of it is known"
+	}
+	why := make([]string, len(e.Failures))
+	for i := range e.Failures {
+		why[i] = e.Failures[i].Error()
+	}
+	return "peer is unreachable: " + strings.Join(why, "; ")
+}
+
+// Unwrap gives the failures, for errors.Is and errors.As.
+func (e *UnreachableError) Unwrap() []error {
+	errs := make([]error, len(e.Failures))
+	for i := range e.Failures {
+		errs[i] = &e.Failures[i]
+	}
+	return errs
+}
+
+// Refused says that at every address a machine answered on which no daemon listens.
+func (e *UnreachableError) Refused() bool {
+	for i := range e.Failures {
+		if !errors.Is(e.Failures[i].Err, syscall.ECONNREFUSED) {
+			return false
+		}
+	}
+	return len(e.Failures) > 0
+}
+
+// because puts the usual failures of a connection in words for a user.
+func because(err error) string {
+	var netErr net.Error
+	var alert tls.AlertError
+	var mismatch *identity.MismatchError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &mismatch):
+		return mismatch.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused, no kithd listens there"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no route"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection reset"
+	case errors.As(err, &dns):
+		return "name not found: " + dns.Err
+	case errors.As(err, &alert):
+		return "TLS refused: " + alert.Error()
+	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		return "no answer"
+	}
+	return wire.Line(err.Error(), maxReason)
+}
+
+// trackedConn is a TCP connection to the peer; the client knows all of them, to be able to cut them.
+type trackedConn struct {
+	net.Conn
+	client *Client
+}
+
+// Close is what TLS calls at the end of its own.
+func (t *trackedConn) Close() error {
+	t.client.mu.Lock()
+	delete(t.client.conns, t)
+	t.client.mu.Unlock()
+	return t.Conn.Close()
+}
+
+func (c *Client) track(raw net.Conn) (*trackedConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		raw.Close()
+		return nil, errClosed
+	}
+	t := &trackedConn{raw, c}
+	c.conns[t] = struct{}{}
+	return t, nil
+}
+
+// dial tries the addresses in order, the next one when the one before failed or is slow; the first that ends a
+// handshake with the right key wins. With no key expected yet the winner's becomes the expected one, so that all
+// that follows goes to the same peer.
+func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (net.Conn, error) {
+	addresses := c.Addresses()
+	if len(addresses) == 0 {
+		return nil, &UnreachableError{}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		n    int
+		conn *tls.Conn
+		err  error
+	}
+	results := make(chan result) // every attempt sends once, also after the race is over
+	try := func(n int) {
+		conn, err := c.dialOne(ctx, addresses[n], protocols, patient)
+		results <- result{n, conn, err}
+	}
+	failures := make([]AddressError, 0, len(addresses))
+	stagger := time.NewTimer(dialStagger)
+	defer stagger.Stop()
+	started, open := 1, 1
+	go try(0)
+	next := func() {
+		if started < len(addresses) {
+			go try(started)
+			started, open = started+1, open+1
+			stagger.Reset(dialStagger)
+		}
+	}
+	for open > 0 {
+		select {
+		case <-stagger.C:
+			next()
+		case r := <-results:
+			open--
+			if r.err == nil {
+				cancel()
+				go func() { // the losers
+					for ; open > 0; open-- {
+						if late := <-results; late.conn != nil {
+							late.conn.Close()
+						}
+					}
+				}()
+				return r.conn, nil
+			}
+			failures = append(failures, AddressError{addresses[r.n], r.err})
+			if ctx.Err() == nil {
+				next()
+			}
+		}
+	}
+	err := &UnreachableError{Failures: failures}
+	c.config.Log.Debug("peer not reached", "id", c.config.Expect.String(), "err", err)
+	return nil, err
+}
+
+func (c *Client) dialOne(ctx context.Context, address string, protocols []string, patient bool) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	tcp, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tune(tcp, patient)
+	raw, err := c.track(tcp)
+	if err != nil {
+		return nil, err
+	}
+	expect, _ := c.Peer()
+	config := c.config.Identity.ClientTLS(expect)
+	config.NextProtos = protocols
+	tlsConn := tls.Client(raw, config)
+	if err := tlsConn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	if err := c.pin(tlsConn, address); err != nil {
+		tlsConn.Close()
+		return nil, err
+	}
+	return tlsConn, nil
+}
+
+// pin notes whose connection it is; of several handshakes of a first contact only one key stays.
+func (c *Client) pin(tlsConn *tls.Conn, address string) error {
+	id, key, err := identity.PeerOf(tlsConn.ConnectionState())
+	if err != nil {
+		return err
+	}
+	if id == c.config.Identity.ID() {
+		return fmt.Errorf("this cluster itself answers there")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.peer.IsZero() && c.peer != id {
+		return &identity.MismatchError{Want: c.peer, Got: id}
+	}
+	c.peer, c.key, c.good = id, key, address
+	return nil
+}
+
+// A peer that went away without a word is noticed within 5 + 3·3 = 14 s: by the kernel's keepalive when nothing
+// is under way, by unacknowledged (TCP_USER_TIMEOUT, Linux) when something is; keepalives do not count then.
+// No timer of ours ticks. On connections with beats (see watchdog) keepalives are never due.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
+
+const unacknowledged = 14 * time.Second
+
+// tune sets both. A connection that was taken over for an upgrade may stand still as long as its reader wants
+// (a paused terminal), which user timeout would take for death: there patient is true.
+func tune(conn net.Conn, patient bool) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	tcp.SetKeepAliveConfig(keepAlive)
+	limit := unacknowledged
+	if patient {
+		limit = 0
+	}
+	setUserTimeout(tcp, limit)
+}

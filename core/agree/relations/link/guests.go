@@ -1,0 +1,36 @@
+package link
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/identity"
+)
+
+// Pods tells of guests by the pods that a cache has. One that has not ended has an address, or is about to get one.
+func Pods(c client.Reader) Guests {
+	return func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, err error) {
+		id, err := identity.ParseID(peer.Spec.ID)
+		if err != nil {
+			return false, false, fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
+		}
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+			return false, false, fmt.Errorf("list pods: %w", err)
+		}
+		for i := range pods.Items {
+			switch pod := &pods.Items[i]; {
+			case v1alpha1.Ended(pod.Status.Phase):
+			case pod.Labels[v1alpha1.LabelConsumer] == id.Compact():
+				here = true
+			case pod.Spec.NodeName == v1alpha1.VirtualNodePrefix+peer.Name:
+				there = true
+			}
+		}
+		return here, there, nil
+	}
+}

@@ -1,0 +1,160 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/identity"
+)
+
+// say makes this side of the link after what the peer said, which is the zero value before it said anything; bound when the peer's WireGuard
+// key is known. The caller has the turn.
+func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to identity.ID, theirs peering.Link) (peering.Link, error) {
+	ours := peering.Link{
+		PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port), Plan: peering.LinkPlan,
+		Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
+	}
+	err := l.choose(ctx, peer, p, to, theirs, &ours)
+	if err != nil {
+		return ours, fmt.Errorf("addresses for guests of and at %s: %w", peer.Name, err)
+	}
+	if theirs.PublicKey != "" {
+		ours.Binding, err = l.bind(to, theirs.PublicKey)
+	}
+	return ours, err
+}
+
+// choose completes a link by the ranges: the address space, those for guests, and, where guests here do not get their addresses from Kith,
+// aliases for the peer's address space. What it chooses is remembered at once, so that no other peer gets the same meanwhile.
+func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to identity.ID, theirs peering.Link, ours *peering.Link) error {
+	guestsHere, guestsThere, err := l.cfg.Guests(ctx, peer)
+	if err != nil {
+		return fmt.Errorf("see whether there are any: %w", err)
+	}
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	taken, elsewhere, elsewhere6, err := l.others(ctx, peer)
+	if err != nil {
+		return fmt.Errorf("see which are in use here: %w", err)
+	}
+	ours.Space = append([]netip.Prefix{l.cfg.Network.Pods}, elsewhere[:min(len(elsewhere), netplan.MaxSpace-1)]...)
+	with := func(more ...netip.Prefix) room {
+		r := l.room
+		r.taken = slices.Concat(taken, theirs.Space, more)
+		return r
+	}
+
+	// What the peer gives to our guests comes first to whoever provides: it is free at one side already.
+	if l.cfg.Provides {
+		ours.Here, err = p.here.name(theirs.There, l.guestBits(), guestsHere, with(theirs.Here, p.there.agreed), peer.Spec.ID+"here")
+		if err != nil {
+			return err
+		}
+		ours.AtHere = netplan.GuestGateway(ours.Here)
+	}
+	if said := theirs.Here; said.IsValid() || theirs.PublicKey == "" && p.there.agreed.IsValid() {
+		ours.There, err = p.there.name(said, cmp.Or(said, p.there.agreed).Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
+	}
+	if l.ipv6() {
+		ours.IPv6 = l.say6(p, to, elsewhere6, taken, guestsHere || guestsThere)
+	}
+	if err != nil || l.cfg.Links || !l.cfg.Provides {
+		return err
+	}
+
+	// The host answers by its own address in the pods' range, which is translated.
+	if at, ok := (netplan.Mapping{Real: l.cfg.Network.Pods, Alias: ours.Here}).ToAlias(ours.At); ok {
+		ours.AtHere = at
+	}
+	if theirs.PublicKey == "" { // it did not say its address space yet
+		return nil
+	}
+	var chosen []netplan.Mapping
+	for _, r := range theirs.Space {
+		a, err := alias(r, p.aliases, guestsHere, room{taken: slices.Concat(taken, aliasesOf(chosen), []netip.Prefix{ours.Here, ours.There}), pool: l.room.pool}, peer.Spec.ID)
+		if err != nil {
+			return err
+		}
+		chosen = append(chosen, netplan.Mapping{Name: r.String(), Real: r, Alias: a})
+	}
+	p.aliases = chosen
+	return nil
+}
+
+func aliasesOf(list []netplan.Mapping) (ranges []netip.Prefix) {
+	for _, m := range list {
+		ranges = append(ranges, m.Alias)
+	}
+	return ranges
+}
+
+// guestBits is the length of a range for guests here.
+func (l *Linker) guestBits() int {
+	if l.cfg.Links {
+		return netplan.GuestBits
+	}
+	return l.cfg.Network.Pods.Bits()
+}
+
+// others gives the address ranges that this peer must not get. taken: in use on this host, or by another peer, also by one that is not
+// linked now and needs the same range again when it reconnects. elsewhere, elsewhere6: those of this cluster's pods at other peers. The
+// caller holds choosing.
+func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
+	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
+		return nil, nil, nil, err
+	}
+	for id, p := range l.plans {
+		if id != peer.Spec.ID {
+			taken = append(slices.Concat(taken, aliasesOf(p.aliases), p.ipv6), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
+		}
+	}
+	var peers v1alpha1.PeerList
+	if err := l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, nil, err
+	}
+	for i := range peers.Items {
+		if peers.Items[i].Name == peer.Name {
+			continue
+		}
+		pair, _ := peers.Items[i].Status.Network.Pair(netip.Prefix{})
+		taken = append(taken, pair.Ranges()...)
+		if pair.There.IsValid() {
+			elsewhere = append(elsewhere, pair.There)
+		}
+		if pair.IPv6.There.IsValid() {
+			elsewhere6 = append(elsewhere6, pair.IPv6.There)
+		}
+	}
+	slices.SortFunc(elsewhere, netip.Prefix.Compare)
+	slices.SortFunc(elsewhere6, netip.Prefix.Compare)
+	return taken, elsewhere, elsewhere6, nil
+}
+
+// Overlap is what of a peer's ranges is in use for something else here.
+type Overlap struct {
+	Ranges []netip.Prefix
+	Kept   bool // of all of them guests have addresses: they stay until the last of those has ended
+}
+
+// Overlap tells of ranges of a peer that are in use for something else on the network that this laptop came to.
+func (l *Linker) Overlap(ctx context.Context, peer *v1alpha1.Peer) Overlap {
+	ranges := l.cfg.Gateway.Overlapping(peer.Spec.ID)
+	if len(ranges) == 0 {
+		return Overlap{}
+	}
+	pair, _ := peer.Status.Network.Pair(netip.Prefix{})
+	here, there, err := l.cfg.Guests(ctx, peer)
+	renewable := func(p netip.Prefix) bool {
+		atPeer := p == pair.There || p == pair.IPv6.There
+		return err == nil && !(atPeer && there) && !(!atPeer && here)
+	}
+	return Overlap{ranges, !slices.ContainsFunc(ranges, renewable)}
+}

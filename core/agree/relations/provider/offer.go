@@ -1,0 +1,159 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/agree/supply"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
+)
+
+func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest) (peering.Outcome, error) {
+	peer, err := p.callerAsPeer(ctx, caller, request.Spec.PeerName)
+	if err != nil {
+		return peering.Outcome{}, err
+	}
+	if request.Spec.Tether {
+		return p.tether(ctx, peer)
+	}
+	resources, policy, err := p.terms(ctx, peer, request)
+	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
+		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
+	}
+	if err != nil {
+		return peering.Outcome{}, err
+	}
+	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
+		Terms:      contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))},
+		NodeLabels: p.nodeLabels(ctx),
+		ValidUntil: request.Spec.Expires.Time,
+		ValidFor:   int64(sharing.Validity(policy) / time.Second),
+	}}, nil
+}
+
+// nodeLabels are what a scheduler elsewhere needs to know of the machine.
+func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
+	labels := map[string]string{}
+	var nodes corev1.NodeList
+	if p.Client.List(ctx, &nodes) != nil {
+		return labels
+	}
+	for _, node := range nodes.Items {
+		if !v1alpha1.Fenced(&node) {
+			continue
+		}
+		for _, key := range []string{corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+			if v := node.Labels[key]; v != "" {
+				labels[key] = v
+			}
+		}
+	}
+	return labels
+}
+
+// terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
+// renewal. That is nothing new, so a policy that is paused lets it pass.
+func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+	in, _, err := p.offerable(ctx, peer)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case request != nil:
+		in.Asked = request.Spec.Resources
+		if grant := request.Status.Grant; grant != nil { // what the owner started since his yes takes nothing of it back
+			in.Most, in.Supply.Own = &grant.Resources, nil
+		}
+	case in.Policy != nil && in.Policy.Spec.Paused:
+		in.Policy = in.Policy.DeepCopy()
+		in.Policy.Spec.Paused = false
+	}
+	resources, err := sharing.Offer(in)
+	return resources, in.Policy, err
+}
+
+// offerable is what an offer to the peer follows from, but for what it asks, and the contract in force with it; nil without one.
+func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
+	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
+		return in, nil, err
+	}
+	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return in, nil, err
+	}
+	ctr = record.Live(slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, peer) }))
+	if ctr != nil {
+		in.Has = ctr.Spec.Resources
+	}
+	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
+		return in, ctr, err
+	}
+	in.Supply.Granted, in.InForce, err = p.promised(ctx, in.Policy, peer)
+	return in, ctr, err
+}
+
+func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
+	var policies v1alpha1.SharingPolicyList
+	if err := p.Client.List(ctx, &policies); err != nil {
+		return nil, fmt.Errorf("read the sharing policies: %w", err)
+	}
+	policy := sharing.Select(policies.Items, peer)
+	if !p.tetheredTo(peer.Spec.ID) {
+		return policy, nil
+	}
+	var nodes corev1.NodeList
+	if err := p.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	}
+	return whole(policy, supply.Nodes(nodes.Items)), nil
+}
+
+// promised are the amounts of contracts with other peers: all, and those under the same policy.
+func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, err error) {
+	var contracts v1alpha1.ContractList
+	if err := p.Client.List(ctx, &contracts); err != nil {
+		return nil, nil, err
+	}
+	for _, ctr := range contracts.Items {
+		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
+			continue
+		}
+		all = append(all, ctr.Spec.Resources)
+		var other v1alpha1.Peer
+		if err := p.Client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
+			return nil, nil, err
+		}
+		if used, err := p.policyFor(ctx, &other); err != nil || used == nil || used.Name != policy.Name {
+			continue
+		}
+		same = append(same, ctr.Spec.Resources)
+	}
+	return all, same, nil
+}
+
+// Supply is what there is to promise here, but for what is granted of it.
+func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) {
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	// For each question: what is not meant is not copied.
+	if err := p.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	}
+	if err := p.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the pods here request: %w", err)
+	}
+	there.Nodes = supply.Nodes(nodes.Items)
+	there.Room = supply.Room(nodes.Items, p.Disk)
+	there.Own = supply.Own(pods.Items, nodes.Items)
+	return there, nil
+}

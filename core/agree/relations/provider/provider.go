@@ -1,0 +1,228 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/trust/identity"
+)
+
+// Host is the provider's machinery behind contracts.
+type Host interface {
+	// EndContract clears away everything under the contract; it may be called again until it gives nil.
+	EndContract(ctx context.Context, ctr *v1alpha1.Contract) error
+	// SetHome tells whether a consumer answers, whose pods run here as guests; called again with the same it does nothing.
+	SetHome(peer *v1alpha1.Peer, reachable bool)
+}
+
+// Config is what a Provider needs.
+type Config struct {
+	Client   client.Client
+	Fresh    client.Reader // past the cache, which may be behind what this very process wrote
+	Identity *identity.Identity
+	Name     string        // of this cluster
+	Patience time.Duration // how long a question waits for an answer
+	Host     Host
+	Disk     supply.Disk
+	NoGuests string  // why guests cannot be taken in here; empty: they can
+	Company  Company // nil: no laptop is run
+	Mode     Mode    // nil: always autonomous
+	Linker   *link.Linker
+	Notices  *Notices
+	Announce func(api.Event)
+	Log      *slog.Logger
+}
+
+// Provider answers the peers that want something of this cluster. It does the work of the peering server's Handler, keeps the direction
+// in which this cluster provides, and is the reconciler of PeeringRequests.
+type Provider struct {
+	Config
+
+	answers notify.Broadcast // notifies whenever a PeeringRequest changed
+	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
+	signing sync.Mutex
+	// asking is held while a request takes one of the places there are.
+	asking sync.Mutex
+
+	made     *cache.Expiring // by name, who made a request that the cache of objects may not have yet
+	signed   *cache.Expiring // by consumer, when something was signed with it last; see mayRenew
+	compares sync.Map        // by ID, of peers that are known: the limiter of Contracts
+}
+
+// lately is how long a request that was made here may be missing in the cache.
+const lately = 10 * time.Second
+
+// New makes a Provider.
+func New(cfg Config) *Provider {
+	if cfg.Mode == nil {
+		cfg.Mode = nobody{}
+	}
+	if cfg.Company == nil {
+		cfg.Company = nobody{}
+	}
+	return &Provider{Config: cfg, made: cache.NewExpiring(), signed: cache.NewExpiring()}
+}
+
+// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
+func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
+	if err != nil || peer == nil {
+		return false
+	}
+	return sharing.Accepted(peer) || peer.Status.Incoming.Contract != "" || peer.Status.Outgoing.Contract != ""
+}
+
+// Compared says whether the owner compared the caller's key.
+func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
+	return err == nil && sharing.Accepted(peer)
+}
+
+// Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
+// is shown the code unless this cluster's own record knows the key; to one that it knows, also when the asker's owner is.
+func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
+	if err := p.mayAsk(caller, q.Tether); err != nil {
+		return "", time.Time{}, err
+	}
+	if q.Tether == peering.TetherLaptop {
+		return p.askTether(ctx, caller, q, code, compare)
+	}
+	if p.NoGuests != "" {
+		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "it can take no guests in: "+p.NoGuests, "")
+	}
+	resources, err := record.Quantities(q.Resources)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	peer, err := p.callerAsPeer(ctx, caller, q.Name)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	grant, no, err := p.weigh(ctx, peer, q.Contract, resources)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if no != nil && !no.Passes && q.Tether == peering.TetherNone { // a question that no yes could answer
+		p.Announce(api.Event{
+			Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Direction: api.Incoming, State: api.StateDeclined,
+			Message: peer.Name + " asked to use this laptop, and was told that there is nothing for it: " + no.Reason,
+		})
+		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "there is nothing for this cluster there now: "+no.Reason, "ask its owner to share, and then again")
+	}
+	request, err := p.keepQuestion(ctx, caller, peer, v1alpha1.PeeringRequestSpec{Resources: resources}, q, code, compare)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	p.Log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
+	if q.Tether == peering.TetherNone { // the owner tethered this laptop, and is not asked again
+		p.Announce(api.Event{
+			Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
+			Message: received(peer.Name, request, grant),
+		})
+	}
+	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
+		if err := p.byPolicy(ctx, request, policy); err != nil {
+			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
+		}
+	}
+	return request.Name, request.Spec.Expires.Time, nil
+}
+
+// byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
+func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
+	err := p.Accept(ctx, request, nil, policy.Name)
+	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
+		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policy.Name, nothing.Reason)
+	}
+	return err
+}
+
+func received(peer string, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) string {
+	text := fmt.Sprintf("%s asks to use this laptop, and would get %s", peer, grant.Summary)
+	switch {
+	case r.Spec.Tether:
+		text = fmt.Sprintf("%s asks to be run by this cluster: %s", peer, grant.Summary)
+	case len(grant.InForce) > 0:
+		text = fmt.Sprintf("%s asks to change what it uses of this laptop, and would get %s", peer, grant.Summary)
+	}
+	if r.Spec.Code != "" {
+		text += "; code " + r.Spec.Code
+	}
+	return text
+}
+
+// callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
+// before the owner accepted them.
+func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name string) (*v1alpha1.Peer, error) {
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
+	if peer != nil || err != nil {
+		return peer, err
+	}
+	var list v1alpha1.PeerList
+	if err := p.Client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	taken := func(n string) bool {
+		return slices.ContainsFunc(list.Items, func(other v1alpha1.Peer) bool { return other.Name == n })
+	}
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: record.NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
+}
+
+// Outcome waits for the answer to a request of the caller.
+func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {
+	for {
+		rung := p.answers.Wait()
+		request, err := p.request(ctx, caller, id)
+		if err != nil {
+			return peering.Outcome{}, err
+		}
+		switch {
+		case request.Status.Answer == v1alpha1.AnswerAccepted:
+			return p.offer(ctx, caller, request)
+		case request.Status.Answer == v1alpha1.AnswerDeclined:
+			return peering.Outcome{State: peering.OutcomeDeclined, Reason: request.Status.Reason}, nil
+		case !Pending(request):
+			return peering.Outcome{State: peering.OutcomeExpired, Reason: "nobody answered in time"}, nil
+		}
+		select {
+		case <-rung:
+		case <-time.After(time.Until(request.Spec.Expires.Time)):
+		case <-ctx.Done():
+			return peering.Outcome{State: peering.OutcomePending}, nil
+		}
+	}
+}
+
+// request reads a request of the caller; those of others do not exist for it.
+func (p *Provider) request(ctx context.Context, caller peering.Caller, id string) (*v1alpha1.PeeringRequest, error) {
+	var request v1alpha1.PeeringRequest
+	key := client.ObjectKey{Name: id}
+	err := p.Client.Get(ctx, key, &request)
+	if by, made := p.made.Get(id); made && by == caller.ID && apierrors.IsNotFound(err) {
+		err = p.Fresh.Get(ctx, key, &request)
+	}
+	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
+		return nil, peering.Refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
+	}
+	return &request, err
+}

@@ -1,0 +1,300 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
+)
+
+// Sign countersigns a contract that the caller signed, if it says what was offered to it.
+func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contract.Signed) (contract.Signed, error) {
+	doc, err := signed.VerifyAs(contract.Consumer)
+	if err != nil {
+		return signed, peering.Refuse(peering.CodeBadRequest, err.Error(), "sign the document again")
+	}
+	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.Identity.ID() {
+		return signed, peering.Refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
+	}
+	if company, joins := p.Mode.Company(); company != "" && (company != caller.ID.String() || !joins) {
+		return signed, peering.Refuse(peering.CodeDeclined, tetheredElsewhere, "")
+	}
+	if again, ok := p.answered(ctx, caller, signed); ok {
+		return again, nil
+	}
+	if _, err := p.groundsFor(ctx, caller, doc); err != nil { // who has none waits for nobody, and nobody for him
+		return signed, err
+	}
+	p.signing.Lock()
+	defer p.signing.Unlock()
+	on, err := p.groundsFor(ctx, caller, doc)
+	if err != nil {
+		return signed, err
+	}
+	name := doc.Consumer.Name
+	if on.request != nil {
+		name = on.request.Spec.PeerName
+	}
+	stranger, err := p.callerAsPeer(ctx, caller, name)
+	if err != nil {
+		return signed, err
+	}
+	if err := p.check(ctx, stranger, on.request, doc); err != nil {
+		return signed, err
+	}
+	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
+		return signed, err
+	}
+	err = p.keep(ctx, caller, on, signed, doc)
+	p.signed.Set(caller.ID, time.Now(), record.Validity/record.RenewalPause)
+	if err != nil || on.request == nil {
+		return signed, err
+	}
+	return signed, client.IgnoreNotFound(p.Client.Delete(ctx, on.request))
+}
+
+// acceptedRequest is what entitles a caller to a contract.
+func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
+	var list v1alpha1.PeeringRequestList
+	if err := p.Client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		if !r.Spec.Tether && r.Spec.PeerID == id.String() && r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
+			return r, nil
+		}
+	}
+	return nil, peering.Refuse(peering.CodeNoContract, "nothing was accepted that this contract could be about", "ask first")
+}
+
+// check holds a document against what the peer may have at this moment; see terms.
+func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, peer, request)
+	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
+		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
+	}
+	if err != nil {
+		return err
+	}
+	want, err := record.Quantities(doc.Resources)
+	if err != nil {
+		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
+	}
+	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
+		return err
+	}
+	switch over := record.Exceeds(want, offered); {
+	case over != "":
+		q := offered[corev1.ResourceName(over)]
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
+	case doc.PodSecurity != string(sharing.Level(policy)):
+		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
+	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
+		return peering.Refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
+	}
+	return nil
+}
+
+// timely holds the times of a document against those offered, by this cluster's clock, which may be clockSkew away from
+// the consumer's, either way.
+func timely(doc contract.Document, now time.Time, runs time.Duration) error {
+	switch {
+	case !doc.InForce(now):
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract runs from %s to %s, and here it is %s",
+			doc.NotBefore.UTC().Format(time.RFC3339), doc.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), "compare the clocks of both laptops")
+	case doc.NotAfter.After(now.Add(runs + 2*record.ClockSkew)):
+		return peering.Refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
+	}
+	return nil
+}
+
+// keep writes the signed contract down and makes the stranger a Peer.
+func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, signed contract.Signed, doc contract.Document) error {
+	name, endpoints := doc.Consumer.Name, []string(nil)
+	if on.request != nil {
+		name, endpoints = on.request.Spec.PeerName, on.request.Spec.Endpoints
+	}
+	peer, err := record.EnsurePeer(ctx, p.Client, caller.ID, name, endpoints, v1alpha1.SourceManual)
+	if err != nil {
+		return err
+	}
+	old, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return err
+	}
+	for i := range old { // a consumer that lost its memory asks anew: what it had ends
+		if on.old != nil && old[i].Name == on.old.Name {
+			continue
+		}
+		if err := client.IgnoreNotFound(p.Client.Delete(ctx, &old[i])); err != nil {
+			return err
+		}
+	}
+	ctr, err := record.NewContract(v1alpha1.RoleProvider, peer, signed, doc)
+	if err != nil {
+		return err
+	}
+	if err := record.PutContract(ctx, p.Client, on.old, ctr); err != nil {
+		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
+	}
+	if on.old == nil {
+		if err := p.welcome(ctx, peer, ctr); err != nil {
+			return err
+		}
+	}
+	if on.request != nil && !sharing.Accepted(peer) && p.ownersWord(ctx, on.request) {
+		if err := record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerAccepted") }); err != nil {
+			return err
+		}
+	}
+	p.Log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
+	p.Announce(api.Event{
+		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: fmt.Sprintf("%s may use %s", peer.Name, record.Granted(ctr.Spec.Resources)), Direction: api.Incoming,
+	})
+	return nil
+}
+
+// ownersWord says whether an accepted request means that the owner compared the key: by the code in it, or by the whole ID in
+// the policy that answers. A policy that accepts whoever comes compares nothing.
+func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) bool {
+	name := record.AnsweringPolicy(r)
+	if name == "" {
+		return r.Spec.Code != ""
+	}
+	var policy v1alpha1.SharingPolicy
+	return p.Client.Get(ctx, client.ObjectKey{Name: name}, &policy) == nil && slices.Contains(policy.Spec.Peers, r.Spec.PeerID)
+}
+
+// welcome notes where the new contract stands.
+func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	return record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) {
+		s.Incoming = v1alpha1.DirectionStatus{}
+		record.Step(&s.Incoming, peering.EventAsked, "")
+		record.Step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
+		s.Incoming.Contract = ctr.Name
+	})
+}
+
+// grounds are what a provider may sign a document on: a request that the owner accepted, or, for the next revision of
+// a contract in force, what that grants already.
+type grounds struct {
+	request *v1alpha1.PeeringRequest // nil for a renewal
+	old     *v1alpha1.Contract       // nil for a new contract
+}
+
+// groundsFor finds them; the error is a refusal when there are none.
+func (p *Provider) groundsFor(ctx context.Context, caller peering.Caller, doc contract.Document) (g grounds, err error) {
+	var old contract.Document
+	if g.old, old, err = p.inForce(ctx, caller, doc); err != nil {
+		return g, err
+	}
+	g.request, err = p.acceptedRequest(ctx, caller.ID)
+	var refusal *peering.Problem
+	switch {
+	case g.old == nil:
+	case errors.As(err, &refusal):
+		err = p.mayRenew(caller.ID, g.old, old, doc)
+	case err == nil && beside(g.request, old, doc) && p.mayRenew(caller.ID, g.old, old, doc) == nil:
+		g.request = nil
+	}
+	return g, err
+}
+
+// beside reports whether a document is a renewal of the old one while a request for other amounts is accepted.
+func beside(request *v1alpha1.PeeringRequest, old, doc contract.Document) bool {
+	says, err := record.Quantities(doc.Resources)
+	if err != nil || !reflect.DeepEqual(old.Terms, doc.Terms) {
+		return false
+	}
+	for name, asked := range request.Spec.Resources {
+		if q, ok := says[name]; !ok || q.Cmp(asked) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ofNobodyElse refuses the ID of another's contract for a new one: consumers choose the IDs, and what is kept by them here,
+// tenants and their pods, must not be another's.
+func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
+	var list v1alpha1.ContractList
+	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("see whose contracts there are: %w", err)
+	}
+	if slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
+		return peering.Refuse(peering.CodeConflict, "there is a contract of that ID already", "draw another ID")
+	}
+	return nil
+}
+
+// contractWith is the contract under which the caller consumes, nil without one, and the name of its Peer.
+func (p *Provider) contractWith(ctx context.Context, caller peering.Caller) (peer string, ctr *v1alpha1.Contract, err error) {
+	of, err := record.PeerByID(ctx, p.Client, caller.ID)
+	if err != nil || of == nil {
+		return "", nil, err
+	}
+	contracts, err := record.Contracts(ctx, p.Client, of.Name, v1alpha1.RoleProvider)
+	return of.Name, record.Live(contracts), err
+}
+
+// inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
+func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
+	peer, ctr, err := p.contractWith(ctx, caller)
+	if err != nil {
+		return nil, old, err
+	}
+	if ctr == nil || ctr.Spec.ID != doc.ID {
+		return nil, old, p.ofNobodyElse(ctx, peer, doc.ID)
+	}
+	if old, err = contract.Parse(ctr.Spec.Document); err != nil {
+		return nil, old, err
+	}
+	if err := doc.Follows(old); err != nil {
+		return nil, old, peering.Refuse(peering.CodeConflict, err.Error(), "")
+	}
+	return ctr, old, nil
+}
+
+// answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
+func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
+	_, ctr, err := p.contractWith(ctx, caller)
+	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
+		return sent, false
+	}
+	sent.ProviderSignature = ctr.Spec.ProviderSignature
+	return sent, true
+}
+
+// mayRenew lets a contract go on without a question as long as nobody gets more by it, and not again and again: each revision
+// is written down on both sides.
+func (p *Provider) mayRenew(consumer identity.ID, ctr *v1alpha1.Contract, old, doc contract.Document) error {
+	want, err := record.Quantities(doc.Resources)
+	if err != nil {
+		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
+	}
+	if over := record.Exceeds(want, ctr.Spec.Resources); over != "" {
+		return peering.Refuse(peering.CodeNoContract, "the revision grants more "+over+" than the contract, and nothing more was accepted", "ask first")
+	}
+	last, pause := p.lastSigned(consumer), record.RunsFor(old)/record.RenewalPause
+	if left := pause - time.Since(last); !last.IsZero() && left > 0 {
+		return peering.Refuse(peering.CodeRateLimited, fmt.Sprintf("the contract was signed %s ago, and it is renewed once in %s at most",
+			time.Since(last).Round(time.Second), pause), fmt.Sprintf("try again in %s", left.Round(time.Second)+time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/identity"
+)
+
+// saysYes asks for amounts in somebody's name, and has bob's owner say yes.
+func (d *world) saysYes(t *testing.T, who *identity.Identity, asked map[string]string) {
+	t.Helper()
+	id, _, err := d.Ask(t.Context(), peering.Caller{ID: who.ID()}, peering.Question{Name: "alice", Resources: asked, Attempt: 1}, "123456", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r v1alpha1.PeeringRequest
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: id}, &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Accept(t.Context(), &r, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// document is what a consumer may write about amounts: for an hour.
+func (d *world) document(who *identity.Identity, amounts map[string]string) contract.Document {
+	now := time.Now().UTC().Truncate(time.Second)
+	return contract.Document{
+		Version: contract.Version, ID: contract.NewID(), Revision: 1,
+		Consumer:  contract.Party{ID: who.ID(), Name: "alice", Key: who.Public()},
+		Provider:  contract.Party{ID: d.me.ID(), Name: "bob", Key: d.me.Public()},
+		Terms:     contract.Terms{Resources: amounts, PodSecurity: contract.Baseline},
+		NotBefore: now.Add(-10 * time.Minute), NotAfter: now.Add(time.Hour), Created: now,
+	}
+}
+
+// signs has bob sign what somebody signed.
+func (d *world) signs(t *testing.T, who *identity.Identity, doc contract.Document) (sent, got contract.Signed, err error) {
+	t.Helper()
+	sent, err = contract.New(doc)
+	if err := errors.Join(err, sent.SignAs(contract.Consumer, who)); err != nil {
+		t.Fatal(err)
+	}
+	got, err = d.Sign(t.Context(), peering.Caller{ID: who.ID()}, sent)
+	return sent, got, err
+}
+
+func (d *world) signedOnes(t *testing.T) []v1alpha1.Contract {
+	t.Helper()
+	var list v1alpha1.ContractList
+	if err := d.client.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// Bob, who has 8 cpu and shares them all, said yes to eight peers before any of them signed; then all sign at once.
+func TestTwoPeersAreNotPromisedTheSameCore(t *testing.T) {
+	for each, want := range map[string]int32{"8": 1, "5": 1, "4": 2, "3": 2, "1": 8} {
+		t.Run(each+" cpu each", func(t *testing.T) {
+			d := newWorld(t, sharing.Default(100))
+			d.Provider.Client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					for range 1000 { // between the look at what is free and the contract others have their turn
+						runtime.Gosched()
+					}
+					return c.Create(ctx, o, opts...)
+				},
+			})
+			amounts := map[string]string{"cpu": each, "memory": "1Gi", "pods": "5"}
+			var all []*identity.Identity
+			for range 8 {
+				all = append(all, load(t))
+				d.saysYes(t, all[len(all)-1], amounts)
+			}
+			var group sync.WaitGroup
+			var signed atomic.Int32
+			for _, who := range all {
+				group.Go(func() {
+					if _, _, err := d.signs(t, who, d.document(who, amounts)); err == nil {
+						signed.Add(1)
+					} else if !errors.Is(err, &peering.Problem{Code: peering.CodeDeclined}) {
+						t.Error(err)
+					}
+				})
+			}
+			group.Wait()
+			var sum resource.Quantity
+			for _, ctr := range d.signedOnes(t) {
+				sum.Add(ctr.Spec.Resources[corev1.ResourceCPU])
+			}
+			if signed.Load() != want || len(d.signedOnes(t)) != int(want) || sum.CmpInt64(8) > 0 {
+				t.Errorf("%d signed, want %d; %d contracts about %s cpu of 8", signed.Load(), want, len(d.signedOnes(t)), sum.String())
+			}
+		})
+	}
+}
+
+func TestWhatIsCountersigned(t *testing.T) {
+	asked := map[string]string{"cpu": "4", "memory": "8Gi", "pods": "55"}
+	pause := func(s *v1alpha1.SharingPolicySpec) { s.Paused = true }
+	for name, c := range map[string]struct {
+		change func(*contract.Document)
+		before func(*v1alpha1.SharingPolicySpec) // what the owner does meanwhile
+		code   peering.Code
+		says   string
+	}{
+		"as offered":                {},
+		"less than offered":         {change: func(d *contract.Document) { d.Resources["cpu"] = "1500m" }},
+		"more than offered":         {func(d *contract.Document) { d.Resources["cpu"] = "4001m" }, nil, peering.CodeDeclined, "the contract grants 4001m cpu, the offer is 4"},
+		"what was not offered":      {func(d *contract.Document) { d.Resources["nvidia.com/gpu"] = "1" }, nil, peering.CodeDeclined, "the contract grants 1 nvidia.com/gpu, the offer is 0"},
+		"privilege":                 {func(d *contract.Document) { d.PodSecurity = contract.Privileged }, nil, peering.CodeDeclined, "pod security level is not the offered baseline"},
+		"a price":                   {func(d *contract.Document) { d.Prices = map[string]string{"cpu": "0.02 EUR"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"a storage class":           {func(d *contract.Document) { d.StorageClasses = []string{"fast"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"for longer than offered":   {func(d *contract.Document) { d.NotAfter = d.NotAfter.Add(sharing.DefaultValidity) }, nil, peering.CodeDeclined, "runs longer than offered"},
+		"for a time that is over":   {func(d *contract.Document) { d.NotAfter = d.NotBefore.Add(time.Minute) }, nil, peering.CodeDeclined, "and here it is"},
+		"with another provider":     {func(d *contract.Document) { d.Provider = d.Consumer; d.Provider.Name = "bob" }, nil, peering.CodeBadRequest, ""},
+		"when less is shared":       {nil, func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "3" }, peering.CodeDeclined, "the contract grants 4 cpu, the offer is 3"},
+		"when sharing is paused":    {nil, pause, peering.CodeDeclined, "sharing is paused"},
+		"when the level is another": {nil, func(s *v1alpha1.SharingPolicySpec) { s.PodSecurity = v1alpha1.PodSecurityRestricted }, peering.CodeDeclined, "not the offered restricted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, alice := newWorld(t), load(t)
+			d.saysYes(t, alice, asked)
+			doc := d.document(alice, maps.Clone(asked))
+			if c.change != nil {
+				c.change(&doc)
+			}
+			if c.before != nil {
+				d.share(t, c.before)
+			}
+			if name == "with another provider" {
+				mallory := load(t)
+				doc.Provider = contract.Party{ID: mallory.ID(), Name: "bob", Key: mallory.Public()}
+			}
+			sent, got, err := d.signs(t, alice, doc)
+			if c.code != "" {
+				if !errors.Is(err, &peering.Problem{Code: c.code}) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%v, want %s %q", err, c.code, c.says)
+				}
+				if len(d.signedOnes(t)) != 0 || len(d.requests(t)) != 1 {
+					t.Errorf("%d contracts, %d requests", len(d.signedOnes(t)), len(d.requests(t)))
+				}
+				return
+			}
+			if err != nil || got.Verify() != nil || len(d.signedOnes(t)) != 1 || len(d.requests(t)) != 0 {
+				t.Fatalf("%v, %v; %d contracts, %d requests", err, got.Verify(), len(d.signedOnes(t)), len(d.requests(t)))
+			}
+			peer, err := record.PeerByID(t.Context(), d.client, alice.ID())
+			ctr := d.signedOnes(t)[0]
+			if err != nil || peer.Status.Incoming.State != v1alpha1.StateContracted || peer.Status.Incoming.Contract != ctr.Name || !sharing.Accepted(peer) {
+				t.Errorf("%+v, %v", peer, err)
+			}
+			// The answer was lost: the same bytes are signed again, and nothing is written.
+			before := d.writes.Load()
+			again, err := d.Sign(t.Context(), peering.Caller{ID: alice.ID()}, sent)
+			if err != nil || string(again.ProviderSignature) != string(got.ProviderSignature) || d.writes.Load() != before {
+				t.Errorf("again: %v, %d writes", err, d.writes.Load()-before)
+			}
+		})
+	}
+	d, alice, mallory := newWorld(t), load(t), load(t)
+	if _, _, err := d.signs(t, alice, d.document(alice, asked)); !errors.Is(err, &peering.Problem{Code: peering.CodeNoContract}) {
+		t.Errorf("nothing was accepted: %v", err)
+	}
+	d.saysYes(t, alice, asked)
+	unsigned, err := contract.New(d.document(alice, asked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Sign(t.Context(), peering.Caller{ID: alice.ID()}, unsigned); !errors.Is(err, &peering.Problem{Code: peering.CodeBadRequest}) {
+		t.Errorf("not signed: %v", err)
+	}
+	sent, _, _ := d.signs(t, alice, d.document(alice, map[string]string{"cpu": "5"}))
+	if _, err := d.Sign(t.Context(), peering.Caller{ID: mallory.ID()}, sent); !errors.Is(err, &peering.Problem{Code: peering.CodeBadRequest}) {
+		t.Errorf("brought by another: %v", err)
+	}
+}
+
+// What is in force goes on without a question as long as it is not more; each document takes the place of the one before.
+func TestWhatARevisionMaySay(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*contract.Document)
+		code     peering.Code
+		revision int64
+	}{
+		"the same":                 {func(*contract.Document) {}, "", 2},
+		"less":                     {func(d *contract.Document) { d.Resources["cpu"] = "1" }, "", 2},
+		"one whose answer was not": {func(d *contract.Document) { d.Revision = 5 }, "", 5},
+		"more":                     {func(d *contract.Document) { d.Resources["cpu"] = "3" }, peering.CodeNoContract, 1},
+		"more of another":          {func(d *contract.Document) { d.Resources["nvidia.com/gpu"] = "1" }, peering.CodeNoContract, 1},
+		"no later revision":        {func(d *contract.Document) { d.Revision = 1 }, peering.CodeConflict, 1},
+		"another contract":         {func(d *contract.Document) { d.ID, d.Revision = contract.NewID(), 1 }, peering.CodeNoContract, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(24 * time.Hour) // a bubble's clock begins with the year 2000, and contracts begin a little earlier
+				d, alice := newWorld(t), load(t)
+				amounts := map[string]string{"cpu": "2", "memory": "2Gi", "pods": "5"}
+				d.saysYes(t, alice, amounts)
+				first := d.document(alice, amounts)
+				if _, _, err := d.signs(t, alice, first); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(30 * time.Minute)
+				doc := d.document(alice, maps.Clone(amounts))
+				doc.ID, doc.Revision = first.ID, 2
+				c.change(&doc)
+				_, _, err := d.signs(t, alice, doc)
+				if (err == nil) != (c.code == "") || err != nil && !errors.Is(err, &peering.Problem{Code: c.code}) {
+					t.Errorf("%v, want %q", err, c.code)
+				}
+				if ctr := d.signedOnes(t)[0]; len(d.signedOnes(t)) != 1 || ctr.Spec.Revision != c.revision || ctr.Spec.ID != first.ID {
+					t.Errorf("%d contracts, %s revision %d", len(d.signedOnes(t)), ctr.Spec.ID, ctr.Spec.Revision)
+				}
+			})
+		})
+	}
+}
+
+// Who lost its memory asks anew, and what it had ends with the new contract, not before.
+func TestWhoAsksAnewLosesWhatItHad(t *testing.T) {
+	d, alice := newWorld(t), load(t)
+	for i, cpu := range []string{"1", "2"} {
+		amounts := map[string]string{"cpu": cpu, "memory": "1Gi", "pods": "5"}
+		d.saysYes(t, alice, amounts)
+		if n := len(d.signedOnes(t)); n != i {
+			t.Fatalf("%d contracts before anything was signed", n)
+		}
+		if _, _, err := d.signs(t, alice, d.document(alice, amounts)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var standing, ending []string
+	for _, ctr := range d.signedOnes(t) {
+		cpu := ctr.Spec.Resources[corev1.ResourceCPU]
+		if ctr.DeletionTimestamp != nil {
+			ending = append(ending, cpu.String())
+		} else {
+			standing = append(standing, cpu.String())
+		}
+	}
+	if len(standing) != 1 || standing[0] != "2" || len(ending) != 1 || ending[0] != "1" {
+		t.Errorf("in force %v, ending %v", standing, ending)
+	}
+}
+
+// inMode is a laptop's mode.
+type inMode struct {
+	company string
+	joins   bool
+}
+
+func (m inMode) Company() (string, bool) { return m.company, m.joins }
+
+// What was accepted before a tether is worth nothing while it lasts.
+func TestATetheredLaptopSignsForItsCompanyAlone(t *testing.T) {
+	d, alice := newWorld(t, sharing.Default(100)), load(t)
+	amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+	d.saysYes(t, alice, amounts)
+	for _, mode := range []inMode{{"CORP", true}, {alice.ID().String(), false}} {
+		d.Mode = mode
+		if _, _, err := d.signs(t, alice, d.document(alice, amounts)); !errors.Is(err, &peering.Problem{Code: peering.CodeDeclined}) || len(d.signedOnes(t)) > 0 {
+			t.Errorf("%+v: %v, %d contracts", mode, err, len(d.signedOnes(t)))
+		}
+	}
+	d.Mode = inMode{alice.ID().String(), true}
+	if _, _, err := d.signs(t, alice, d.document(alice, amounts)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,369 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/consumer"
+	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/queue"
+)
+
+// resync is the pause after books and link could not be brought in step with a peer that can be reached: its
+// Kubernetes is starting, most often, and pauses that grow would outlast that.
+const resync = time.Second
+
+// otherVersion is the pause after a peer said that its Kith is of another version. Another one comes with a new connection.
+const otherVersion = time.Minute
+
+// Config is what a Reconciler needs.
+type Config struct {
+	Client    client.Client
+	Fresh     client.Reader // past the cache
+	Directory link.Directory
+	Linker    *link.Linker
+	Consumer  *consumer.Consumer
+	Provider  *provider.Provider
+	Fleet     consumer.Fleet
+	Announce  func(api.Event)
+	Log       *slog.Logger
+}
+
+// Reconciler drives each Peer to what its spec asks for, and keeps the state of both directions; of a Contract that ends it clears
+// everything away.
+type Reconciler struct {
+	Config
+	pokes chan event.GenericEvent
+
+	mu sync.Mutex
+	// untold are Peers that were in step while nothing of this cluster was there: they heard nothing of its address space since.
+	untold map[string]bool
+	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link are in step, or are being brought
+}
+
+// New makes a Reconciler.
+func New(cfg Config) *Reconciler {
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}, untold: map[string]bool{}}
+}
+
+// SetupWithManager registers what reacts to Peers and Contracts.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	ofContract := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.(*v1alpha1.Contract).Spec.Peer)
+	}
+	ofNode := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.GetLabels()[v1alpha1.LabelPeer])
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).Named("peer").
+		For(&v1alpha1.Peer{}).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.outdated), builder.WithPredicates(guestsMoved)).
+		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			NewQueue:                queue.New,
+			MaxConcurrentReconciles: 8,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r); err != nil {
+		return err
+	}
+	forgotten := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("contract").
+		For(&v1alpha1.Contract{}).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.contractsOf), forgotten).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, NewQueue: queue.New}).
+		Complete(reconcile.Func(r.contract))
+}
+
+func named(peer string) []ctrl.Request {
+	if peer == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
+}
+
+// Poke queues a Peer, because its contact changed.
+func (r *Reconciler) Poke(peer string) {
+	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
+}
+
+// Told handles a peer's notice that a contract ended. In any case it then compares the contracts that both sides hold.
+func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
+	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
+		contracts, err := record.Contracts(ctx, r.Client, peer, role)
+		ctr := record.Live(contracts)
+		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
+			continue
+		}
+		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
+			r.Log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
+		}
+	}
+	r.again(peer)
+}
+
+// again compares the contracts with a Peer, and proposes the link, once more over the existing connection.
+func (r *Reconciler) again(peer string) {
+	r.mark(peer, time.Time{})
+	r.Poke(peer)
+}
+
+// mark notes that books and link of a Peer are in step over that connection, and gives what was noted before.
+func (r *Reconciler) mark(peer string, since time.Time) (before time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, r.synced[peer] = r.synced[peer], since
+	return before
+}
+
+// tells notes whether a Peer hears of this cluster's address space, as its consumer's, and reports whether it did not before: what changed while
+// only the other way there was a contract, it was not told.
+func (r *Reconciler) tells(peer string, consumes bool) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news = consumes && r.untold[peer]
+	if consumes {
+		delete(r.untold, peer)
+	} else {
+		r.untold[peer] = true
+	}
+	return news
+}
+
+// guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
+var guestsMoved = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, _ := e.ObjectOld.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		is, _ := e.ObjectNew.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		return was.There != is.There
+	},
+}
+
+// outdated are the other Peers: they know this cluster's address space as it was.
+func (r *Reconciler) outdated(ctx context.Context, moved client.Object) (all []ctrl.Request) {
+	var peers v1alpha1.PeerList
+	if err := r.Client.List(ctx, &peers); err != nil {
+		r.Log.Warn("providers may not know all of this cluster's addresses", "err", err)
+	}
+	for i := range peers.Items {
+		if name := peers.Items[i].Name; name != moved.GetName() {
+			r.mark(name, time.Time{})
+			all = append(all, named(name)...)
+		}
+	}
+	return all
+}
+
+// Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return record.Calm(r.reconcile(ctx, req))
+}
+
+// reconcile looks first at what the peer provides to us, then at what we provide to it.
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var peer v1alpha1.Peer
+	if err := r.Client.Get(ctx, req.NamespacedName, &peer); err != nil {
+		r.Consumer.Forget(req.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	consuming, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	providing, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	anothers := func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, &peer) } // its own reconciler ends it
+	consuming, providing = slices.DeleteFunc(consuming, anothers), slices.DeleteFunc(providing, anothers)
+	contact := r.Directory.Contact(&peer)
+	again, syncErr := r.sync(ctx, &peer, contact, record.Live(consuming), record.Live(providing))
+	if syncErr != nil {
+		r.Log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
+		again = resync
+		if errors.Is(syncErr, &peering.Problem{Code: peering.CodeVersion}) {
+			again = otherVersion
+		}
+	}
+	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
+	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
+	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
+}
+
+// untilOver is how long a contract runs; a moment more, so that it is over then.
+func untilOver(ctr *v1alpha1.Contract) time.Duration {
+	if ctr == nil || ctr.Spec.NotAfter == nil {
+		return 0
+	}
+	return time.Until(ctr.Spec.NotAfter.Time) + time.Second
+}
+
+// soonest is the least of those that are more than nothing; nothing when there is none.
+func soonest(all ...time.Duration) (least time.Duration) {
+	for _, d := range all {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// sync brings books and link in step over a connection that is new: what one side ended while the other was
+// away ends now, and addresses that changed are told. On a connection it was done over before it has others agreed on in place of those
+// that this laptop's network has too, unless guests have them, and does nothing else.
+func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
+	if consuming == nil && providing == nil || !contact.Reachable {
+		return 0, nil
+	}
+	lap := r.Linker.Overlap(ctx, peer)
+	renew := len(lap.Ranges) > 0 && !lap.Kept
+	consumes := consuming != nil && consuming.DeletionTimestamp == nil
+	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
+	news := r.tells(peer.Name, consumes)
+	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew && !news {
+		return 0, nil
+	}
+	defer func() {
+		if again != 0 || err != nil {
+			r.mark(peer.Name, time.Time{})
+		}
+	}()
+	to, err := r.Directory.Client(peer)
+	if err != nil {
+		return 0, err
+	}
+	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
+		return 0, err
+	}
+	// The consumer proposes; but that a provider needs other ranges is for it to say.
+	if consumes || renew {
+		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
+		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
+			return resync, nil
+		}
+		return again, err
+	}
+	return again, r.Linker.Restore(ctx, peer)
+}
+
+// compareBooks ends the contracts that the peer no longer has.
+func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, contracts ...*v1alpha1.Contract) (again time.Duration, err error) {
+	refs, err := to.Contracts(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("compare the contracts with %s: %w", peer.Name, err)
+	}
+	has := map[string]peering.State{}
+	for _, ref := range refs {
+		has[ref.ID] = ref.State
+	}
+	for _, ctr := range contracts {
+		if ctr == nil {
+			continue
+		}
+		switch state, known := has[ctr.Spec.ID]; {
+		case known && state != api.StateEnding:
+			continue
+		case known && ctr.Spec.Role == v1alpha1.RoleProvider: // it is bringing its pods home, and needs the door for that
+			again = max(again, resync)
+			continue
+		}
+		if left := record.Young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
+			again = max(again, left)
+			continue
+		}
+		r.Log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
+		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
+			return 0, err
+		}
+		now := metav1.Now()
+		ctr.DeletionTimestamp = &now // as the next to read it will see it
+	}
+	return again, nil
+}
+
+// showTunnel keeps the condition of the Peer, and its node in step. That a tunnel is down shows in what packets are needed for;
+// the relation is what it was, and nothing is evicted.
+func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact) (again time.Duration, err error) {
+	if r.Linker == nil {
+		return 0, nil
+	}
+	if peer.Status.Network == nil {
+		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
+	}
+	why, known, again := r.Linker.Tunnel(peer, contact, time.Now())
+	if !known {
+		return again, nil
+	}
+	r.Fleet.SetTunnel(peer.Name, why)
+	condition := metav1.Condition{Type: v1alpha1.ConditionTunnel, Status: metav1.ConditionTrue, Reason: "Answers", Message: "the peer answers through it"}
+	if why != "" {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "NoAnswer", why
+	}
+	if was := meta.FindStatusCondition(peer.Status.Conditions, condition.Type); was != nil && was.Status == condition.Status {
+		return 0, nil // how long it is down was said once, and goes on
+	}
+	if why != "" {
+		r.Log.Warn("nothing passes the tunnel", "peer", peer.Name, "why", why)
+	}
+	return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+}
+
+// showOverlap keeps the condition of the Peer while guests have addresses that are also those of a network around this laptop.
+func (r *Reconciler) showOverlap(ctx context.Context, peer *v1alpha1.Peer) error {
+	if r.Linker == nil {
+		return nil
+	}
+	lap := r.Linker.Overlap(ctx, peer)
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+		if len(lap.Ranges) == 0 {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAddressesFree)
+			return
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Reason: "InUseHere", Message: overlapWords(peer.Name, lap),
+		})
+	})
+}
+
+// overlapWords say what an overlap means, and how long.
+func overlapWords(peer string, lap link.Overlap) string {
+	ranges := strings.ReplaceAll(strings.Trim(fmt.Sprint(lap.Ranges), "[]"), " ", " and ")
+	text := "the network that this laptop is on has addresses of guests of or at " + peer + ", " + ranges
+	if !lap.Kept {
+		return text + ": others are agreed on when " + peer + " answers"
+	}
+	return text + ": pods go on with these; this laptop itself reaches its network there, and others are agreed on when the last of the pods has ended"
+}

@@ -1,0 +1,96 @@
+package sharing
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kith.dev/core/agree/supply"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Amounts resolves the policy's amounts against what the nodes can allocate together. A share is rounded
+// down, to a thousandth of a CPU, a mebibyte, or a whole of anything else. An absolute amount is never
+// more than what can be allocated, when that is known for the resource. Malformed amounts are left out.
+func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, amount := range policy.Spec.Amounts {
+		r := corev1.ResourceName(name)
+		all, known := allocatable[r]
+		percent, quantity, err := parse(amount)
+		switch {
+		case err != nil:
+		case quantity == nil && known:
+			out[r] = share(r, all, percent)
+		case quantity == nil: // a part of nothing
+		case known && all.Cmp(*quantity) < 0:
+			out[r] = all.DeepCopy()
+		default:
+			out[r] = *quantity
+		}
+	}
+	return out
+}
+
+// Offered are Amounts for people: no more scratch space than the disks have room for.
+func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
+	amounts := Amounts(policy, there.Nodes)
+	if all, shared := amounts[corev1.ResourceEphemeralStorage]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
+		amounts[corev1.ResourceEphemeralStorage] = *there.Room
+	}
+	return amounts
+}
+
+// parse gives either a percentage or, when it is not one, a quantity.
+func parse(amount v1alpha1.Amount) (percent int64, quantity *resource.Quantity, err error) {
+	if digits, ok := strings.CutSuffix(string(amount), "%"); ok {
+		n, err := strconv.ParseUint(digits, 10, 8)
+		if err != nil || n > 100 {
+			return 0, nil, fmt.Errorf("%q is not a whole percentage from 0%% to 100%%", amount)
+		}
+		return int64(n), nil, nil
+	}
+	q, err := resource.ParseQuantity(string(amount))
+	if err != nil || q.Sign() < 0 {
+		return 0, nil, fmt.Errorf("%q is not a Kubernetes quantity such as 2, 500m or 4Gi", amount)
+	}
+	return 0, &q, nil
+}
+
+func share(name corev1.ResourceName, all resource.Quantity, percent int64) resource.Quantity {
+	if name == corev1.ResourceCPU {
+		return *resource.NewMilliQuantity(part(all.MilliValue(), percent), all.Format)
+	}
+	n := part(all.Value(), percent)
+	if step := granularity(name); n > step {
+		n -= n % step
+	}
+	return *resource.NewQuantity(n, format(name, all))
+}
+
+// part is computed wide: bytes of a large cluster times a hundred still fit, quantities near MaxInt64 too.
+func part(all, percent int64) int64 {
+	wide := new(big.Int).Mul(big.NewInt(all), big.NewInt(percent))
+	return wide.Div(wide, big.NewInt(100)).Int64()
+}
+
+// format writes bytes as people read them, 126426Mi rather than 132570415104; a node's disk comes in plain numbers.
+func format(name corev1.ResourceName, q resource.Quantity) resource.Format {
+	if granularity(name) > 1 {
+		return resource.BinarySI
+	}
+	return q.Format
+}
+
+func granularity(name corev1.ResourceName) int64 {
+	switch {
+	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, name == corev1.ResourceStorage:
+		return 1 << 20
+	default:
+		return 1
+	}
+}

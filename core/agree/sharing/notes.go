@@ -1,0 +1,90 @@
+package sharing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/agree/supply"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/identity"
+)
+
+// Notes are sentences for the owner about parts of a policy that have no, or less, effect: amounts beyond what the nodes can allocate together, or
+// beyond what the owner's own pods leave; a validity that cannot work; names of unknown peers. peers are those of this cluster.
+func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1.Peer) []string {
+	var notes []string
+	shared := Amounts(policy, there.Nodes)
+	for _, name := range essential { // without any of them nothing is offered at all
+		amount, all := shared[name], there.Nodes[name]
+		if !policy.Spec.Paused && all.Sign() > 0 && amount.Sign() <= 0 {
+			notes = append(notes, fmt.Sprintf("it gives nothing to anybody, since of %s nothing is shared: `kith share 50%%` offers half of all", name))
+			break
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(policy.Spec.Amounts)) {
+		all, known := there.Nodes[corev1.ResourceName(name)]
+		_, quantity, err := parse(policy.Spec.Amounts[name])
+		if err == nil && quantity != nil && known && quantity.Cmp(all) > 0 {
+			notes = append(notes, fmt.Sprintf("%s %s is more than this laptop has: at most %s will be offered", name, policy.Spec.Amounts[name], all.String()))
+		}
+		most := shared[corev1.ResourceName(name)]
+		if left, known := there.Left(corev1.ResourceName(name)); known && left.Cmp(most) < 0 {
+			if room := there.Room; name == string(corev1.ResourceEphemeralStorage) && room != nil && room.Cmp(most) < 0 {
+				notes = append(notes, fmt.Sprintf("%s: the disk has room for %s of it, so of the %s shared at most %s will be promised anew; what was signed stays",
+					name, room.String(), most.String(), left.String()))
+				continue
+			}
+			own := there.Own[corev1.ResourceName(name)]
+			notes = append(notes, fmt.Sprintf("%s: your own pods request %s of the %s here, so of the %s shared at most %s will be promised anew; what was signed stays",
+				name, own.String(), all.String(), most.String(), left.String()))
+		}
+	}
+	if v := policy.Spec.ContractValidity; v != nil && Validity(policy) != v.Duration {
+		notes = append(notes, fmt.Sprintf("contractValidity %s cannot work, it must be %s: contracts run %s", v.Duration, ValidityAllowed, Validity(policy)))
+	}
+	for _, entry := range policy.Spec.Peers {
+		if _, err := identity.ParseID(entry); err == nil {
+			continue
+		}
+		if !slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return names(entry, &p) }) {
+			notes = append(notes, fmt.Sprintf("no peer %s was accepted here, so that name stands for nobody", entry))
+		}
+	}
+	return notes
+}
+
+// UnknownName is the error of Resolve: a name that stands for nobody whose key the owner accepted.
+type UnknownName struct {
+	Name string
+	// ID is that of a Peer which has the name and was not accepted; empty when there is none.
+	ID string
+}
+
+func (e *UnknownName) Error() string {
+	return fmt.Sprintf("no peer %q was accepted here, and a name alone is no identity", e.Name)
+}
+
+// Resolve gives the IDs that names and IDs stand for, as a policy keeps them: a name could be another's tomorrow.
+// The error is an *UnknownName.
+func Resolve(refs []string, peers []v1alpha1.Peer) ([]string, error) {
+	var ids []string
+	for _, ref := range refs {
+		id, err := identity.ParseID(ref)
+		if err != nil {
+			i := slices.IndexFunc(peers, func(p v1alpha1.Peer) bool { return p.Name == ref })
+			if i < 0 {
+				return nil, &UnknownName{Name: ref}
+			}
+			if id, err = identity.ParseID(peers[i].Spec.ID); err != nil || !Accepted(&peers[i]) {
+				return nil, &UnknownName{Name: ref, ID: peers[i].Spec.ID}
+			}
+		}
+		if !slices.Contains(ids, id.String()) {
+			ids = append(ids, id.String())
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,238 @@
+package sharing
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// OfferInput is what an offer follows from.
+type OfferInput struct {
+	// Policy is the one that counts for the peer; nil when none does.
+	Policy *v1alpha1.SharingPolicy
+	// Supply is what there is here; the peer's own contract is not among what is granted of it.
+	Supply supply.Supply
+	// InForce are the amounts of the other contracts under the same policy.
+	InForce []corev1.ResourceList
+	// Has is what the peer has already, by the contract in force with it; nil without one. What was signed stays: the supply takes
+	// nothing of it back.
+	Has corev1.ResourceList
+	// Asked is what the peer wants; a resource left out is up to the policy.
+	Asked corev1.ResourceList
+	// Most is the grant that the owner saw when accepting: no more is offered, and nothing that it does not name. Nil: no such limit.
+	Most *corev1.ResourceList
+}
+
+// Refusal is the error of Offer: nothing can be offered, and why, in words the peer's owner may read.
+type Refusal struct {
+	Reason string
+	Passes bool // by itself: nobody decided so
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// essential resources: without any of them no ordinary pod runs.
+var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
+
+// Offer says how much the peer may have: of every resource the policy names, what other contracts leave,
+// bounded by what is asked, by what the owner said yes to and by what there is. The error is
+// a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
+func Offer(in OfferInput) (corev1.ResourceList, error) {
+	if in.Policy == nil {
+		return nil, &Refusal{Reason: "no SharingPolicy here offers anything to this peer"}
+	}
+	if in.Policy.Spec.Paused {
+		return nil, &Refusal{Reason: fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
+	}
+	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
+		return nil, &Refusal{Reason: "no node here takes guests now", Passes: true}
+	}
+	amounts := Amounts(in.Policy, in.Supply.Nodes)
+	offer := corev1.ResourceList{}
+	for name, amount := range amounts {
+		left := in.free(name, amount)
+		if asked, ok := in.Asked[name]; ok && asked.Cmp(left) < 0 {
+			left = asked.DeepCopy()
+		}
+		if in.Most != nil {
+			if most := (*in.Most)[name]; most.Cmp(left) < 0 {
+				left = most.DeepCopy()
+			}
+		}
+		if left.Sign() > 0 {
+			offer[name] = left
+		}
+	}
+	for _, name := range essential {
+		if _, ok := offer[name]; !ok {
+			return nil, &Refusal{Reason: in.why(name, amounts)}
+		}
+	}
+	in.littleScratch(offer)
+	return offer, nil
+}
+
+// scratchEach is the scratch space for each pod of a contract whose consumer did not ask for any. Logs and some files fit.
+const scratchEach = 1 << 30
+
+// littleScratch reduces scratch space that was not asked for, so that no contract gets half a disk by default. What a peer has already it keeps.
+func (in *OfferInput) littleScratch(offer corev1.ResourceList) {
+	const name = corev1.ResourceEphemeralStorage
+	left, offered := offer[name]
+	if _, asked := in.Asked[name]; asked || !offered {
+		return
+	}
+	pods := offer[corev1.ResourcePods]
+	most := resource.NewQuantity(pods.Value()*scratchEach, resource.BinarySI)
+	if has := in.Has[name]; most.Cmp(has) < 0 {
+		most = &has
+	}
+	if most.Cmp(left) < 0 {
+		offer[name] = *most
+	}
+}
+
+// free is what of the amount is promised to nobody, and is there: in use by none of the owner's pods, or the peer's already.
+func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) resource.Quantity {
+	left := amount.DeepCopy()
+	left.Sub(in.promised(name))
+	if rest, known := in.Supply.Left(name); known {
+		if has := in.Has[name]; rest.Cmp(has) < 0 {
+			rest = has.DeepCopy()
+		}
+		if rest.Cmp(left) < 0 {
+			left = rest
+		}
+	}
+	return floor(name, left)
+}
+
+// promised is what others have under the policy.
+func (in *OfferInput) promised(name corev1.ResourceName) resource.Quantity {
+	return supply.Supply{Granted: in.InForce}.Promised(name)
+}
+
+// floor keeps offers readable: no fractions of a byte, of a pod or of a device, no half mebibytes.
+func floor(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
+	if name == corev1.ResourceCPU || q.Sign() <= 0 {
+		return q
+	}
+	n := q.Value()
+	if resource.NewQuantity(n, q.Format).Cmp(q) > 0 { // Value rounds up
+		n--
+	}
+	if step := granularity(name); n > step {
+		n -= n % step
+	}
+	return *resource.NewQuantity(n, format(name, q))
+}
+
+// why says for what reason the offer has nothing of the resource name.
+func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList) string {
+	amount, ok := amounts[name]
+	asked, isAsked := in.Asked[name]
+	promised := in.promised(name)
+	unseen := false
+	if in.Most != nil {
+		most := (*in.Most)[name]
+		unseen = most.Sign() <= 0
+	}
+	switch {
+	case unseen:
+		return fmt.Sprintf("it was accepted when no %s could be granted", name)
+	case !ok:
+		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
+	case amount.Sign() <= 0:
+		return fmt.Sprintf("SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
+	case isAsked && asked.Sign() <= 0:
+		return fmt.Sprintf("%s %s was asked for, and without %s no pod can run", name, asked.String(), name)
+	case promised.Cmp(amount) >= 0:
+		return fmt.Sprintf("all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
+	default:
+		all, own, promised := in.Supply.Nodes[name], in.Supply.Own[name], in.Supply.Promised(name)
+		return fmt.Sprintf("no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
+			name, all.String(), promised.String(), own.String())
+	}
+}
+
+func listed(amounts map[string]v1alpha1.Amount) string {
+	if len(amounts) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(amounts)))
+}
+
+// Grant is the result of Offer for a request, in numbers and in words. The refusal is nil if anything is granted.
+func Grant(in OfferInput) (v1alpha1.Grant, *Refusal) {
+	offer, err := Offer(in)
+	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
+	if no, ok := errors.AsType[*Refusal](err); ok {
+		grant.Refusal, grant.Summary = no.Reason, "nothing: "+no.Reason
+		return grant, no
+	}
+	grant.Summary = api.Change(Words(in.Has, offer), Words(offer), Words(in.Asked, offer))
+	return grant, nil
+}
+
+// Words are amounts for people: whole numbers are written out (100000, not 100k), and one that is as much as in a list of those
+// beside is written as there.
+func Words(list corev1.ResourceList, beside ...corev1.ResourceList) api.Resources {
+	words := api.Resources{}
+	for name, q := range list {
+		for _, other := range beside {
+			if same, ok := other[name]; ok && same.Cmp(q) == 0 {
+				q = same
+			}
+		}
+		words[string(name)] = word(name, q)
+	}
+	return words
+}
+
+func word(name corev1.ResourceName, q resource.Quantity) string {
+	if n, whole := q.AsInt64(); whole && (granularity(name) == 1 || q.Format == resource.DecimalExponent) {
+		return strconv.FormatInt(n, 10)
+	}
+	number, suffix := q.CanonicalizeBytes(nil)
+	return string(number) + string(suffix)
+}
+
+// Less says which amounts are less than was asked for: "asked cpu 100000, granted 8"; "" when none is.
+func Less(asked, granted corev1.ResourceList) string {
+	wanted, got := Words(asked), Words(granted)
+	var parts []string
+	for _, name := range wanted.Names() {
+		want, has := asked[corev1.ResourceName(name)], granted[corev1.ResourceName(name)]
+		if has.Cmp(want) >= 0 {
+			continue
+		}
+		if got[name] == "" {
+			got[name] = "none"
+		}
+		parts = append(parts, fmt.Sprintf("asked %s %s, granted %s", name, wanted[name], got[name]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Same reports whether two lists grant the same; what a list does not name is none.
+func Same(a, b corev1.ResourceList) bool {
+	within := func(a, b corev1.ResourceList) bool {
+		for name, q := range a {
+			if other := b[name]; other.Cmp(q) != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	return within(a, b) && within(b, a)
+}

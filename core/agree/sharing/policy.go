@@ -1,0 +1,137 @@
+package sharing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/identity"
+)
+
+// DefaultName is the name of the policy a new cluster starts with. It is for every peer.
+const DefaultName = "default"
+
+// Select gives the policy that counts for the peer: of those that select it the one with the highest
+// priority, then the first by name. Nil means the peer is offered nothing. A policy whose selector is
+// malformed selects nobody; Validate says so to its author.
+func Select(policies []v1alpha1.SharingPolicy, peer *v1alpha1.Peer) *v1alpha1.SharingPolicy {
+	var best *v1alpha1.SharingPolicy
+	for i := range policies {
+		p := &policies[i]
+		if p.DeletionTimestamp.IsZero() && selects(&p.Spec, peer) && (best == nil || before(p, best)) {
+			best = p
+		}
+	}
+	return best
+}
+
+func before(a, b *v1alpha1.SharingPolicy) bool {
+	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
+	return Selects(spec.Peers, spec.PeerSelector, peer)
+}
+
+// Selects reports whether a policy with these peers and this selector is for the peer. Both empty means everybody; else it is
+// enough that one of them names the peer. A name is what a peer calls itself, so it counts for a Peer whose key the owner accepted
+// and for nobody else; a stranger is named by its ID. Labels are on Peer objects, which strangers have none of: "not blocked" must
+// not mean everybody who comes along.
+func Selects(peers []string, selector *metav1.LabelSelector, peer *v1alpha1.Peer) bool {
+	if len(peers) == 0 && selector == nil {
+		return true
+	}
+	if slices.ContainsFunc(peers, func(entry string) bool { return names(entry, peer) }) {
+		return true
+	}
+	if selector == nil || !kept(peer) {
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labels.Set(peer.Labels))
+}
+
+// names reports whether an entry of a policy's peers means the peer.
+func names(entry string, peer *v1alpha1.Peer) bool {
+	if _, err := identity.ParseID(entry); err == nil {
+		return NamesKey(entry, peer)
+	}
+	return entry == peer.Name && Accepted(peer)
+}
+
+// NamesKey reports whether an entry of a policy's peers is the peer's ID. IDs are compared as keys, however they are spelled.
+func NamesKey(entry string, peer *v1alpha1.Peer) bool {
+	id, err := identity.ParseID(entry)
+	if err != nil {
+		return false
+	}
+	theirs, err := identity.ParseID(peer.Spec.ID)
+	return err == nil && theirs == id
+}
+
+// Accepted reports whether the owner of this cluster accepted the key of the Peer, so that its name can be gone by.
+func Accepted(peer *v1alpha1.Peer) bool {
+	return kept(peer) && meta.IsStatusConditionTrue(peer.Status.Conditions, v1alpha1.ConditionAccepted)
+}
+
+// kept reports whether the Peer is an object here, not what a stranger would become.
+func kept(peer *v1alpha1.Peer) bool { return peer != nil && peer.ResourceVersion != "" }
+
+// Level is the pod security level guests are held to under the policy; without one, or when it names
+// none, baseline: no host namespaces, no host paths, no privilege.
+func Level(policy *v1alpha1.SharingPolicy) v1alpha1.PodSecurityLevel {
+	if policy == nil || policy.Spec.PodSecurity == "" {
+		return v1alpha1.PodSecurityBaseline
+	}
+	return policy.Spec.PodSecurity
+}
+
+// Bounds of how long a contract runs before it is signed again. A third of it is the time to renew it in; of the
+// shortest, half of that third is taken by clocks that may be ten minutes apart, and ten minutes are left for trying.
+const (
+	MinValidity = time.Hour
+	MaxValidity = 10 * 365 * 24 * time.Hour
+)
+
+// DefaultValidity is that of a policy that says nothing.
+const DefaultValidity = 30 * 24 * time.Hour
+
+// Validity is how long contracts under the policy run. One that was written down before there were bounds counts as the
+// nearest that can work.
+func Validity(policy *v1alpha1.SharingPolicy) time.Duration {
+	if policy == nil || policy.Spec.ContractValidity == nil {
+		return DefaultValidity
+	}
+	return min(max(policy.Spec.ContractValidity.Duration, MinValidity), MaxValidity)
+}
+
+// Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,
+// they may: pulling data is what most pods begin with.
+func Internet(policy *v1alpha1.SharingPolicy) bool {
+	return policy == nil || policy.Spec.Network == nil || policy.Spec.Network.Internet != v1alpha1.AccessDeny
+}
+
+// Default is the policy a new cluster starts with: percent of everything, for every peer, guests held to
+// baseline, the owner asked each time. A percent outside 0 to 100 is taken as the nearest of the two.
+func Default(percent int) *v1alpha1.SharingPolicy {
+	share := v1alpha1.Amount(fmt.Sprintf("%d%%", min(max(percent, 0), 100)))
+	return &v1alpha1.SharingPolicy{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SharingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   DefaultName,
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+		},
+		Spec: v1alpha1.SharingPolicySpec{
+			Amounts: map[string]v1alpha1.Amount{
+				"cpu": share, "memory": share, "ephemeral-storage": share, "pods": share,
+			},
+			PodSecurity: v1alpha1.PodSecurityBaseline,
+		},
+	}
+}

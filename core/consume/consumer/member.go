@@ -1,0 +1,155 @@
+package consumer
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/kubelet"
+	"kith.dev/core/consume/netpolicy"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/reflection"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/consume/virtualnode"
+)
+
+// member is a peer that provides, and what is kept there of this cluster.
+type member struct {
+	contract  string
+	revision  int64
+	guests    atomic.Pointer[ranges] // of this cluster's pods there; never nil
+	node      *virtualnode.Node
+	reflector *reflection.Reflector
+	policies  *netpolicy.Peer
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
+// ranges are those of guests, of IPv4 and of IPv6; the zero value where there is none.
+type ranges [2]netip.Prefix
+
+// readdress takes the ranges of its guests over, and reports whether they are others.
+func (m *member) readdress(peer *v1alpha1.Peer) (changed bool) {
+	pair, _ := peer.Status.Network.Pair(netip.Prefix{}) // what cannot be read is agreed on anew
+	are := ranges{pair.There, pair.IPv6.There}
+	was := m.guests.Swap(&are)
+	return was == nil || *was != are
+}
+
+func (m *member) stop() {
+	m.cancel()
+	<-m.done
+}
+
+func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (*member, error) {
+	to, err := f.Directory.Client(peer)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := f.labels(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	peer = peer.DeepCopy()
+	there, err := remote.NewClient(remote.ClientConfig{
+		Peer: peer.Name, Contract: ctr.Spec.ID, To: to, Log: f.Log,
+		Since: func() time.Time { return f.Directory.Contact(peer).Since },
+		Older: func(since time.Time) { f.Older(peer, since) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{})}
+	m.readdress(peer)
+	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
+	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
+	m.reflector, err = reflection.New(reflection.Config{
+		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
+		PeerName: peer.Name, NodeName: nodeName,
+		Permit: func(namespace string) bool {
+			permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
+			return err == nil && permit == offloading.Granted
+		},
+		Reaches:    f.reaches,
+		IPv6:       func() bool { return m.guests.Load()[1].IsValid() },
+		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
+		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
+		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
+		Recorder:   recorder,
+		Log:        f.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.policies = f.Policies.Peer(netpolicy.Config{
+		Name: peer.Name, Put: there.PutPolicies, Final: noPolicies, Recorder: recorder, Log: f.Log,
+	})
+	port, err := f.Kubelet.Port(nodeName)
+	if err != nil {
+		return nil, err
+	}
+	twins := &twins{Reflector: m.reflector, policies: m.policies, remote: there, fleet: f, peer: peer.Name}
+	m.node, err = virtualnode.New(virtualnode.Config{
+		Home: f.Home, Abroad: there.API, View: there.View, Twins: twins, Companions: twins,
+		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
+			return f.Permits.Of(ctx, namespace, peer.Name)
+		},
+		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
+			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
+		},
+		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
+		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
+		Resources: ctr.Spec.Resources, Labels: labels,
+		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
+		Recorder: recorder,
+		Log:      f.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.run(m, peer.Name, &kubelet.Node{
+		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Pods: m.node.Pods, Twin: m.node.Twin,
+		Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
+	})
+	return m, nil
+}
+
+// run has the parts of a member run until it is stopped.
+func (f *Fleet) run(m *member, peer string, endpoint *kubelet.Node) {
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(f.ctx)
+	f.Kubelet.Add(endpoint)
+	f.running.Go(func() {
+		defer close(m.done)
+		defer f.Kubelet.Remove(endpoint)
+		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
+	})
+	f.running.Go(func() { m.policies.Run(ctx) })
+	f.running.Go(func() {
+		if err := m.reflector.Run(ctx); err != nil {
+			f.Log.Error("reflection ended", "peer", peer, "err", err)
+		}
+	})
+}
+
+// labels are those of the peer's node: where it is, and what it may say of itself.
+func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer) (map[string]string, error) {
+	var adv v1alpha1.Advertisement
+	if err := f.Client.Get(ctx, client.ObjectKey{Name: peer.Name}, &adv); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	labels := f.Place(peer)
+	labels[offloading.LabelVirtual] = "true"
+	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
+	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {
+		labels[corev1.LabelArchStable] = arch
+	}
+	return labels, nil
+}

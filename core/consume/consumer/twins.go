@@ -1,0 +1,111 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/netpolicy"
+	"kith.dev/core/consume/reflection"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/consume/virtualnode"
+)
+
+// twins has a peer make and clear away the namespaces abroad, as the NamespaceOffloadings here want them, and shows there what came
+// of it. What pods need in them comes and goes with them.
+type twins struct {
+	*reflection.Reflector
+	policies *netpolicy.Peer
+	remote   *remote.Client
+	fleet    *Fleet
+	peer     string
+}
+
+var (
+	_ virtualnode.Twins      = (*twins)(nil)
+	_ virtualnode.Companions = (*twins)(nil)
+)
+
+// Ensure makes sure that the home namespace has its twin.
+func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
+	var nso v1alpha1.NamespaceOffloading
+	err := t.fleet.Client.Get(ctx, client.ObjectKey{Namespace: home, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	twin, asked := t.remote.EnsureTwin(ctx, home, cmp.Or(nso.Spec.Mapping, v1alpha1.MappingDefault))
+	var no *peering.Problem
+	if err == nil && (asked == nil || errors.As(asked, &no)) {
+		t.fleet.showRefusal(t.peer, home, no)
+	}
+	if asked != nil {
+		return "", fmt.Errorf("make the twin of namespace %s: %w", home, asked)
+	}
+	t.Found(home, twin, false)
+	if err == nil {
+		t.record(ctx, &nso, twin)
+	}
+	return twin, nil
+}
+
+// record shows the twin in the NamespaceOffloading, for people.
+func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, abroad string) {
+	before := nso.DeepCopy()
+	twin := v1alpha1.PeerNamespace{Peer: t.peer, Namespace: abroad}
+	if slices.Contains(nso.Status.Twins, twin) {
+		return
+	}
+	nso.Status.Twins = slices.DeleteFunc(nso.Status.Twins, func(old v1alpha1.PeerNamespace) bool { return old.Peer == t.peer })
+	nso.Status.Twins = append(nso.Status.Twins, twin)
+	if err := t.fleet.Client.Status().Patch(ctx, nso, client.MergeFrom(before)); err != nil {
+		t.fleet.Log.Debug("twin not shown in the NamespaceOffloading", "namespace", nso.Namespace, "peer", t.peer, "err", err)
+	}
+}
+
+// Found starts copying objects and policies into a twin that exists.
+func (t *twins) Found(home, abroad string, settled bool) {
+	t.policies.Open(home)
+	t.Reflector.Open(home, abroad, !settled)
+}
+
+// Gone ends that.
+func (t *twins) Gone(home string) {
+	t.policies.Close(home)
+	t.Reflector.Close(home)
+}
+
+// Release has the peer clear the twin away, with all in it. Nothing is reflected there from now on.
+func (t *twins) Release(ctx context.Context, home string) error {
+	t.Gone(home)
+	return t.remote.ReleaseTwin(ctx, home)
+}
+
+// Prepare sends everything that a pod needs to the peer before the pod: the NetworkPolicies first.
+func (t *twins) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	if err := t.policies.Prepare(ctx); err != nil {
+		return err
+	}
+	return t.Reflector.Prepare(ctx, pod)
+}
+
+// noPolicies reports whether a peer will not take policies however often they are sent, and why.
+func noPolicies(err error) (why string, final bool) {
+	var problem *peering.Problem
+	if !errors.As(err, &problem) {
+		return "", false
+	}
+	switch problem.Code {
+	case peering.CodeNotFound:
+		return "the Kith there is older and knows none", true
+	case peering.CodeForbidden, peering.CodeBadRequest, peering.CodeTooLarge:
+		return problem.Message, true
+	}
+	return "", false
+}

@@ -1,0 +1,191 @@
+package virtualnode
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/wire"
+)
+
+// Events of guests are a help, not a duty: so many a second at most reach the home cluster.
+const (
+	eventsPerSecond = 20
+	eventsBurst     = 100
+	eventsKnown     = 20_000
+)
+
+// mirror repeats the events of guest pods on their home pods. The copy's name is made from the UID of the
+// original, so that one is never told twice, also not after a restart.
+type mirror struct {
+	n     *Node
+	queue workqueue.TypedRateLimitingInterface[eventKey]
+	limit *rate.Limiter
+
+	mu    sync.Mutex
+	known map[string]int32 // name of the copy, with its namespace → count told
+}
+
+// eventKey names an event abroad, in the twin of a home namespace.
+type eventKey struct{ home, name string }
+
+func newMirror(n *Node) *mirror {
+	return &mirror{n: n, known: map[string]int32{}, limit: rate.NewLimiter(eventsPerSecond, eventsBurst),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[eventKey](time.Second, time.Minute))}
+}
+
+// changed is called for each event abroad that came, changed or expired.
+func (m *mirror) changed(was, is *corev1.Event) {
+	home := m.n.view.HomeOf(cmp.Or(is, was).Namespace)
+	if is == nil {
+		m.mu.Lock()
+		delete(m.known, home+"/"+copyName(was))
+		m.mu.Unlock()
+		return
+	}
+	// Which of the peer's nodes runs it is the peer's business.
+	if home != "" && is.Reason != "Scheduled" {
+		m.queue.Add(eventKey{home, is.Name})
+	}
+}
+
+func (m *mirror) run(ctx context.Context) error {
+	if err := m.recall(ctx); err != nil {
+		m.n.log.Debug("cannot read the events told before", "err", err)
+	}
+	stop := context.AfterFunc(ctx, m.queue.ShutDown)
+	defer stop()
+	for {
+		k, shutdown := m.queue.Get()
+		if shutdown {
+			return nil
+		}
+		err := m.tell(ctx, k)
+		switch {
+		case err == nil:
+			m.queue.Forget(k)
+		case m.queue.NumRequeues(k) < 5:
+			m.queue.AddRateLimited(k)
+		default:
+			m.queue.Forget(k)
+			m.n.log.Debug("event is not told at home", "namespace", k.home, "event", k.name, "err", err)
+		}
+		m.queue.Done(k)
+	}
+}
+
+// recall reads which events were told by an earlier run.
+func (m *mirror) recall(ctx context.Context) error {
+	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelPeer: m.n.cfg.PeerName}.String()
+	list, err := m.n.cfg.Home.CoreV1().Events("").List(ctx, metav1.ListOptions{LabelSelector: ours, Limit: eventsKnown})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range list.Items {
+		m.known[e.Namespace+"/"+e.Name] = e.Count
+	}
+	return nil
+}
+
+func (m *mirror) tell(ctx context.Context, k eventKey) error {
+	t := m.n.twin(k.home)
+	if t == nil {
+		return nil
+	}
+	event := m.n.view.Events.Get(t.name, k.name)
+	if event == nil {
+		return nil
+	}
+	home := m.n.pods.Get(k.home, event.InvolvedObject.Name)
+	if home == nil {
+		return nil
+	}
+	abroad := m.n.view.OffloadedPods.Get(t.name, home.Name)
+	if abroad == nil {
+		return fmt.Errorf("what event %s is about is not seen yet", event.Name)
+	}
+	if !concerns(event, home, abroad) {
+		return nil // of a pod that had that name before
+	}
+	e := copyOf(event, home, m.n.cfg.NodeName, m.n.cfg.PeerName)
+	m.mu.Lock()
+	count, told := m.known[e.Namespace+"/"+e.Name]
+	full := len(m.known) >= eventsKnown
+	m.mu.Unlock()
+	if told && count >= e.Count || full && !told {
+		return nil
+	}
+	if err := m.limit.Wait(ctx); err != nil {
+		return nil // the end
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	events := m.n.cfg.Home.CoreV1().Events(e.Namespace)
+	var err error
+	if !told {
+		_, err = events.Create(ctx, e, metav1.CreateOptions{})
+	}
+	if told || apierrors.IsAlreadyExists(err) {
+		_, err = events.Update(ctx, e, metav1.UpdateOptions{})
+	}
+	if err == nil {
+		m.mu.Lock()
+		m.known[e.Namespace+"/"+e.Name] = e.Count
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// concerns tells whether an event abroad is about the guest of this home pod. Only times of the peer's own clock are
+// compared: the one here may be minutes away from it.
+func concerns(event *corev1.Event, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) bool {
+	return abroad.Spec.HomeUID == home.UID && !lastTime(event).Before(abroad.CreationTimestamp.Time)
+}
+
+func copyName(event *corev1.Event) string { return "kith." + string(event.UID) }
+
+// copyOf is the event as if it had happened to the home pod.
+func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev1.Event {
+	e := event.DeepCopy()
+	e.ObjectMeta = metav1.ObjectMeta{Namespace: home.Namespace, Name: copyName(event),
+		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelPeer: peer}}
+	e.InvolvedObject = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name,
+		UID: home.UID, ResourceVersion: home.ResourceVersion, FieldPath: event.InvolvedObject.FieldPath}
+	e.Related = nil
+	e.Message, e.Reason = wire.Cut(e.Message, 1024), wire.Cut(e.Reason, 128) // what the API server takes
+	e.Source.Host = nodeName
+	if e.ReportingInstance != "" {
+		e.ReportingInstance = nodeName
+	}
+	if e.Series != nil {
+		e.Count = max(e.Count, e.Series.Count)
+	}
+	e.Count = max(e.Count, 1)
+	return e
+}
+
+func lastTime(e *corev1.Event) time.Time {
+	last := e.LastTimestamp.Time
+	for _, t := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}

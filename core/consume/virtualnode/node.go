@@ -1,0 +1,294 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"kith.dev/core/base/notify"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/remote"
+)
+
+// Twins makes the namespaces abroad. All methods may be called again for the same namespace.
+type Twins interface {
+	// Ensure makes sure that the home namespace has a twin at the peer and returns the twin's name.
+	Ensure(ctx context.Context, home string) (twin string, err error)
+	// Release asks the peer to clear the twin away, with everything in it; the view shows how that goes.
+	Release(ctx context.Context, home string) error
+	// Found tells that the home namespace, which is offloaded, has a twin; settled: from an earlier run, else it is so new that
+	// what belongs into it may be on its way.
+	Found(home, twin string, settled bool)
+	// Gone tells that it has none any more.
+	Gone(home string)
+}
+
+// Companions brings the other objects that pods need to where they run.
+type Companions interface {
+	// Prepare copies everything that the pod refers to into the twin, before the pod goes there. After an error it is called again.
+	Prepare(ctx context.Context, home *corev1.Pod) error
+	// Adapt replaces, in a copy of the home pod's spec, what refers to the home cluster. It must be deterministic: its result is compared with
+	// what was sent before.
+	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
+}
+
+// Config is what a Node needs. Home, Abroad, View, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort, Recorder and Log must be set.
+type Config struct {
+	// Home is the client of the home cluster; it should not limit its own rate.
+	Home kubernetes.Interface
+	// Abroad is the peer's API server.
+	Abroad *remote.API
+	// View shows the twins and what is in them. The Node runs it.
+	View *remote.View
+	// Twins makes the namespaces abroad.
+	Twins Twins
+	// Companions brings what pods need besides themselves; nil when nobody does.
+	Companions Companions
+	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
+	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
+
+	// Avoid makes new pods of a controller in a home namespace avoid this node, and returns since when they do; after a conflict it is called
+	// again. nil: not possible, and pods that the peer refuses stay pending.
+	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
+
+	// Machine asks the peer for its machine; the zero one when it does not know the question. nil when nobody can ask.
+	Machine func(ctx context.Context) (remote.Machine, error)
+
+	// PeerName is how the peer is called here, PeerID its cluster ID.
+	PeerName, PeerID string
+	// NodeName is the name of the virtual node, usually v1alpha1.VirtualNodePrefix + PeerName.
+	NodeName string
+	// NodeIP and KubeletPort are where the home API server finds the node's endpoint (core/consume/kubelet).
+	NodeIP      netip.Addr
+	KubeletPort int32
+	// NoTunnel leaves the InternalIP out of the node's status: the home API server (K3s) would try to reach it through a tunnel.
+	NoTunnel bool
+
+	// Resources is what the contract grants.
+	Resources corev1.ResourceList
+	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
+	Labels map[string]string
+
+	// Guests gives the ranges of addresses that were agreed on for pods at the peer, which no other pod has; the zero value when none
+	// was of that family. nil: there are none.
+	Guests func() (ipv4, ipv6 netip.Prefix)
+
+	Log *slog.Logger
+	// Recorder writes events about home pods.
+	Recorder record.EventRecorder
+}
+
+const (
+	// lostAfter is how long nothing may be heard of the peer before the node turns NotReady: a peer that hangs is found after 11 s, so
+	// that whatever became of it the node and its endpoints are not ready within 15 s, and a daemon that is started again has time.
+	lostAfter = 12 * time.Second
+	workers   = 16
+	// callTimeout bounds one request to either API server, so that a worker never hangs on a cut link.
+	callTimeout = 15 * time.Second
+)
+
+// Node is a peer as a node of the home cluster.
+type Node struct {
+	cfg       Config
+	log       *slog.Logger
+	offloaded *offloadedPods // at the peer
+	view      *remote.View
+
+	pods   *informer[*corev1.Pod] // home pods bound to this node
+	queue  workqueue.TypedRateLimitingInterface[key]
+	events *mirror
+	record record.EventRecorder
+
+	changed notify.Broadcast // state
+	leaving atomic.Bool      // it is about to be retired
+
+	mu       sync.Mutex
+	state    state
+	twins    map[string]*twin  // by home namespace
+	finished map[key]types.UID // home pods that were let go, until the watch shows them gone
+	back     chan struct{}     // the peer can be reached again; holds one
+	// opening makes one request of many for the same twin.
+	opening singleflight.Group
+}
+
+// see fills in what all views of this node have.
+func (n *Node) see(v view) view {
+	v.peer, v.nodeIP = n.cfg.PeerName, n.cfg.NodeIP
+	if n.cfg.Guests != nil {
+		v.guests, v.guests6 = n.cfg.Guests()
+	}
+	return v
+}
+
+// key names a pod at home; with an empty name it stands for the namespace's twin.
+type key struct{ namespace, name string }
+
+// New makes a Node without touching either cluster; Run does the work.
+func New(cfg Config) (*Node, error) {
+	switch {
+	case cfg.Home == nil, cfg.Abroad == nil, cfg.View == nil, cfg.Twins == nil, cfg.Permit == nil, cfg.Log == nil:
+		return nil, errors.New("virtual node: Home, Abroad, View, Twins, Permit and Log must be set")
+	case cfg.NodeName == "", cfg.PeerName == "":
+		return nil, errors.New("virtual node: NodeName and PeerName must be set")
+	case !cfg.NodeIP.IsValid(), cfg.KubeletPort == 0:
+		return nil, fmt.Errorf("virtual node %s: NodeIP and KubeletPort must be set, so that logs and exec work", cfg.NodeName)
+	}
+	offloaded, err := newOffloadedPods(cfg.Abroad)
+	if err != nil {
+		return nil, fmt.Errorf("virtual node %s: client for the peer: %w", cfg.NodeName, err)
+	}
+	n := &Node{
+		cfg:       cfg,
+		log:       cfg.Log.With("peer", cfg.PeerName),
+		offloaded: offloaded,
+		view:      cfg.View,
+		record:    cfg.Recorder,
+		twins:     map[string]*twin{},
+		finished:  map[key]types.UID{},
+		back:      make(chan struct{}, 1),
+		state:     state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
+	}
+	n.pods = newInformer(n.homePodChanged)
+	n.pods.listed = n.synced
+	n.events = newMirror(n)
+	n.view.OnTwin(n.twinChanged)
+	n.view.OnSynced(n.synced)
+	n.view.OnSynced(func() { n.queue.Add(ofNode) }) // an earlier run may have left another word
+	n.view.OnClosed(func() { n.queue.Add(ofNode) })
+	n.view.OffloadedPods.OnChange(n.offloadedChanged)
+	n.view.Pods.OnChange(n.guestChanged)
+	n.view.Events.OnChange(n.events.changed)
+	return n, nil
+}
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.cfg.NodeName }
+
+// Run registers the node and serves its pods until ctx ends. It leaves the node and its pods where they are:
+// the next Run goes on with them, and Retire takes them away.
+func (n *Node) Run(ctx context.Context) error {
+	version, err := n.serverVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.adopt(ctx); err != nil {
+		return err
+	}
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.register(ctx, version) })
+	group.Go(func() error { return n.watchOwnNode(ctx) })
+	group.Go(func() error {
+		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureLabelsAndTaints(ctx, n.node(version)) })
+		return nil // it ends with ctx only
+	})
+	group.Go(func() error { return n.watchLink(ctx) })
+	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}) })
+	group.Go(func() error { return n.events.run(ctx) })
+	group.Go(func() error { return n.learnMachine(ctx) })
+	group.Go(func() error { return n.view.Run(ctx) })
+	group.Go(func() error {
+		<-ctx.Done()
+		n.queue.ShutDown()
+		return nil
+	})
+	for range workers {
+		group.Go(func() error { return n.work(ctx) })
+	}
+	return group.Wait()
+}
+
+// SetResources changes what the node offers, after a new revision of the contract.
+func (n *Node) SetResources(resources corev1.ResourceList) {
+	n.mu.Lock()
+	changed := !equality.Semantic.DeepEqual(n.state.resources, resources)
+	n.state.resources = resources.DeepCopy()
+	n.mu.Unlock()
+	if changed {
+		n.changed.Notify()
+	}
+}
+
+// SetReachable says that the peer can be reached; the node's conditions change at once. Until SetLost the peer counts as reachable.
+func (n *Node) SetReachable() { n.setReady(true, "PeerReachable", "the peer answers", time.Now()) }
+
+// SetLost tells that the peer cannot be reached, why, for people, and since when nothing was heard of it. That shows at once in the
+// condition PeerReachable, and in Ready after lostAfter.
+func (n *Node) SetLost(why string, heard time.Time) { n.setReady(false, reasonUnreachable, why, heard) }
+
+func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
+	n.mu.Lock()
+	healed, changed := n.state.link(ready, reason, message, since)
+	n.mu.Unlock()
+	if changed {
+		n.changed.Notify()
+	}
+	n.view.SetReachable(ready)
+	if healed {
+		n.enqueue(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
+		select {
+		case n.back <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// SetTunnel says, for people, why no packets pass between the pods here and at the peer; empty when they do. While none do the node has the
+// condition NetworkUnavailable, so that no pod is bound to it, and its pods are not Ready, so that services send them no requests. The node
+// stays Ready, so nothing is evicted: the pods keep running and can reach each other.
+func (n *Node) SetTunnel(why string) {
+	n.mu.Lock()
+	was := n.state.tunnel
+	changed := (was == "") != (why == "")
+	if changed {
+		n.state.tunnel = why
+	}
+	n.mu.Unlock()
+	if !changed {
+		return
+	}
+	n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
+	n.changed.Notify()
+	n.Recheck()
+}
+
+func (n *Node) tunnelDown() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state.tunnel
+}
+
+func (n *Node) work(ctx context.Context) error {
+	for {
+		k, shutdown := n.queue.Get()
+		if shutdown {
+			return nil
+		}
+		err := n.reconcile(ctx, k)
+		switch {
+		case err == nil:
+			n.queue.Forget(k)
+		case ctx.Err() != nil:
+		default:
+			n.log.Debug("pod will be tried again", "namespace", k.namespace, "pod", k.name, "err", err)
+			n.queue.AddRateLimited(k)
+		}
+		n.queue.Done(k)
+	}
+}

@@ -1,0 +1,100 @@
+package discovery
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+
+	"kith.dev/core/trust/identity"
+)
+
+// CleanName makes a name that came from outside safe to show: no control characters, no invisible or
+// direction-changing ones, blanks collapsed, at most two accents on a letter, 63 runes and 240 bytes at
+// most. It may end up empty.
+func CleanName(name string) string {
+	if len(name) > 4*maxNameBytes {
+		name = name[:4*maxNameBytes]
+	}
+	var b strings.Builder
+	runes, marks, blank := 0, 0, false
+	for _, r := range name {
+		switch {
+		case unicode.IsSpace(r):
+			blank = b.Len() > 0
+			continue
+		case r == unicode.ReplacementChar, !unicode.IsGraphic(r), unicode.Is(unicode.Variation_Selector, r):
+			continue // not UTF-8; Cc, Cf (bidi marks, zero width), Co, Cs, Zl, Zp
+		case unicode.Is(unicode.M, r):
+			if marks++; marks > 2 || b.Len() == 0 {
+				continue
+			}
+		default:
+			marks = 0
+		}
+		size := len(string(r))
+		if blank {
+			size++
+			runes++
+		}
+		if runes++; runes > maxNameRunes || b.Len()+size > maxNameBytes {
+			break
+		}
+		if blank {
+			b.WriteByte(' ')
+			blank = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// txtRecord is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
+type txtRecord struct {
+	version int
+	id      identity.ID
+	name    string
+}
+
+const txtVersion = 1
+
+func (c txtRecord) txt() []string {
+	return []string{"v=" + strconv.Itoa(c.version), "id=" + c.id.Compact(), "name=" + c.name}
+}
+
+// parseTXT reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
+// ones are for a later version). It is not ours without a version and an ID.
+func parseTXT(txt []string) (txtRecord, bool) {
+	var c txtRecord
+	seen := map[string]bool{}
+	for i, s := range txt {
+		key, value, _ := strings.Cut(s, "=")
+		key = strings.ToLower(key)
+		if i >= 16 || len(key) > 9 || seen[key] {
+			continue
+		}
+		seen[key] = true
+		switch key {
+		case "v":
+			v, err := strconv.Atoi(value)
+			if err != nil || v < 1 || v > 1_000_000 {
+				return txtRecord{}, false
+			}
+			c.version = v
+		case "id":
+			id, err := identity.ParseID(value)
+			if err != nil {
+				return txtRecord{}, false
+			}
+			c.id = id
+		case "name":
+			c.name = CleanName(value)
+		}
+	}
+	if c.version == 0 || c.id.IsZero() {
+		return txtRecord{}, false
+	}
+	if c.name == "" {
+		c.name = c.id.Short()
+	}
+	return c, true
+}

@@ -1,0 +1,214 @@
+// Package installed keeps the objects that Kith installs in a cluster (admission policies, their bindings, roles, CRDs, the guests'
+// RuntimeClass) as Kith made them: one that somebody deletes or changes is restored at once, and reported.
+//
+// Other packages define the objects; the daemon installs them (Define, Apply) and gives them all to one Keeper. This package does not decide
+// what is in an object, and never touches one that it was not given.
+package installed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/queue"
+)
+
+// again is the least time between two restorations of an object, so that somebody who keeps changing it does not keep Kith busy.
+const again = time.Second
+
+// Keeper holds the objects. Its methods may be called by many at once.
+type Keeper struct {
+	client client.Client // past the cache
+	told   func(what string)
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	wanted map[types.NamespacedName]*unstructured.Unstructured
+	mended map[types.NamespacedName]time.Time
+}
+
+// New makes a Keeper that writes by c, which should not read from a cache. told is called with the kind and name of each object
+// that had to be mended.
+func New(c client.Client, told func(what string), log *slog.Logger) *Keeper {
+	return &Keeper{client: c, told: told, log: log, wanted: map[types.NamespacedName]*unstructured.Unstructured{}, mended: map[types.NamespacedName]time.Time{}}
+}
+
+// Keep takes objects to be kept; their kind must be set. They are cluster-scoped, and are in the cluster already or
+// will be by Install.
+func (k *Keeper) Keep(objects ...client.Object) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, object := range objects {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return fmt.Errorf("keep %s: %w", object.GetName(), err)
+		}
+		u := &unstructured.Unstructured{Object: content}
+		unstructured.RemoveNestedField(u.Object, "status")
+		unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+		if u.GetKind() == "" || u.GetName() == "" || u.GetNamespace() != "" {
+			return fmt.Errorf("keep %q: an object must have a kind and a name, and no namespace", u.GetName())
+		}
+		k.wanted[keyOf(u.GetKind(), u.GetName())] = u
+	}
+	return nil
+}
+
+// keyOf is a request: the names of these kinds have no namespace, so its place is free for the kind.
+func keyOf(kind, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: kind, Name: name}
+}
+
+// SetupWithManager has the Keeper follow the kinds of what it keeps. Kinds that this cluster does not know are left out.
+func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("kith-installed").WithOptions(controller.Options{NewQueue: queue.New})
+	for _, kind := range k.kinds() {
+		if _, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); meta.IsNoMatchError(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("keep objects of kind %s: %w", kind.Kind, err)
+		}
+		of := &metav1.PartialObjectMetadata{}
+		of.SetGroupVersionKind(kind)
+		b = b.Watches(of, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
+			return []ctrl.Request{{NamespacedName: keyOf(kind.Kind, o.GetName())}}
+		}), builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return k.want(keyOf(kind.Kind, o.GetName())) != nil
+		})))
+	}
+	return b.Complete(k)
+}
+
+func (k *Keeper) kinds() []schema.GroupVersionKind {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := map[schema.GroupVersionKind]bool{}
+	for _, u := range k.wanted {
+		all[u.GroupVersionKind()] = true
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+func (k *Keeper) want(key types.NamespacedName) *unstructured.Unstructured {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wanted[key]
+}
+
+// Reconcile brings one object to what it should be.
+func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	want := k.want(req.NamespacedName)
+	if want == nil {
+		return ctrl.Result{}, nil
+	}
+	k.mu.Lock()
+	wait := again - time.Since(k.mended[req.NamespacedName])
+	k.mu.Unlock()
+	if wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	changed, err := k.mend(ctx, want)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil // somebody was faster: what he did is looked at
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("keep %s %s: %w", want.GetKind(), want.GetName(), err)
+	}
+	if changed {
+		what := want.GetKind() + " " + want.GetName()
+		k.log.Warn("an object of Kith's was deleted or changed, and is as it was again", "object", what)
+		k.told(what)
+		k.mu.Lock()
+		k.mended[req.NamespacedName] = time.Now()
+		k.mu.Unlock()
+	}
+	return ctrl.Result{}, nil
+}
+
+// mend makes the object if there is none, and replaces all but its metadata and status otherwise. An apply would leave what others
+// added (a condition under which a policy holds, say), so it is no apply; where nothing differs the API server writes nothing.
+func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (changed bool, err error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(want.GroupVersionKind())
+	err = k.client.Get(ctx, client.ObjectKeyFromObject(want), live)
+	switch {
+	case apierrors.IsNotFound(err):
+		err := k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want.DeepCopy()), client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership)
+		return err == nil, err
+	case err != nil:
+		return false, err
+	case live.GetDeletionTimestamp() != nil:
+		return false, nil // its end brings us back
+	}
+	if _, is := newer(live, want); is {
+		return false, nil // a newer Kith's
+	}
+	before := live.GetResourceVersion()
+	next := replaced(live, want)
+	if equality.Semantic.DeepEqual(live, next) {
+		return false, nil
+	}
+	err = k.client.Update(ctx, next, client.FieldOwner(v1alpha1.ManagedBy))
+	if Unchangeable(want.GetKind(), err) { // another stands under its name
+		uid := live.GetUID()
+		if err := k.client.Delete(ctx, live, client.Preconditions{UID: &uid}); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		return false, nil
+	}
+	return err == nil && next.GetResourceVersion() != before, err
+}
+
+// Unchangeable reports whether err says that an object of this kind cannot be changed to what was wanted, and has to be deleted
+// and made again: handlers of RuntimeClasses and values of PriorityClasses stay as they were made.
+func Unchangeable(kind string, err error) bool {
+	return apierrors.IsInvalid(err) && (kind == "RuntimeClass" || kind == "PriorityClass")
+}
+
+// replaced is live with what want says: everything but metadata, of which labels and annotations are added, and status.
+func replaced(live, want *unstructured.Unstructured) *unstructured.Unstructured {
+	next, from := live.DeepCopy(), want.DeepCopy()
+	maps.DeleteFunc(next.Object, func(field string, _ any) bool { return !kept(field) })
+	for field, value := range from.Object {
+		if !kept(field) {
+			next.Object[field] = value
+		}
+	}
+	next.SetLabels(both(next.GetLabels(), from.GetLabels()))
+	next.SetAnnotations(both(next.GetAnnotations(), from.GetAnnotations()))
+	return next
+}
+
+func kept(field string) bool {
+	return field == "apiVersion" || field == "kind" || field == "metadata" || field == "status"
+}
+
+func both(has, wants map[string]string) map[string]string {
+	if len(wants) == 0 {
+		return has
+	}
+	all := map[string]string{}
+	maps.Copy(all, has)
+	maps.Copy(all, wants)
+	return all
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/net/gateway/noderoute"
+	"kith.dev/core/net/netplan"
+)
+
+// wireguard is the running half of a Gateway: the WireGuard device and the kernel's side of it.
+type wireguard struct {
+	dev    *device.Device
+	node   *noderoute.Node
+	port   uint16
+	tooBig <-chan struct{} // a path turned out narrower than known
+	peers  map[string]Peer // as WireGuard was told
+	kept   map[Key]bool    // whom WireGuard was told to keep alive
+}
+
+func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireguard, error) {
+	native, err := createTUN(ctx, cfg.Device, DefaultMTU)
+	if err != nil {
+		return nil, err
+	}
+	if t.transit, err = newTransit(native.File()); err != nil {
+		native.Close()
+		return nil, err
+	}
+	t.Device = native
+	t.outbound, t.inbound = newInFlight(), newInFlight()
+	tooBig := make(chan struct{}, 1)
+	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
+	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
+	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
+	if err = dev.IpcSet(settings); err != nil {
+		err = fmt.Errorf("configure WireGuard: %w", err)
+	} else if err = dev.Up(); err != nil {
+		err = fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err)
+	} else {
+		w.node, err = noderoute.Up(cfg.Device, cfg.Address, cfg.Log)
+	}
+	if err == nil && cfg.IPv6 != (netplan.Cluster6{}) {
+		if err := w.node.UseIPv6(cfg.IPv6.Gateway()); err != nil {
+			cfg.Log.Warn("peers are reached by IPv4 alone", "err", err)
+		}
+	}
+	if err != nil {
+		dev.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// createTUN waits a moment for the device of a predecessor that was just killed.
+func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
+	for deadline := time.Now().Add(3 * time.Second); ; {
+		d, err := tun.CreateTUN(name, mtu)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return nil, fmt.Errorf("create device %s: %w; it needs root, /dev/net/tun, and that no other kithd runs", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (w *wireguard) close() {
+	w.dev.Close()
+	w.node.Down()
+}
+
+// setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
+// a newer one from the peer's own packets. The keepalive is left to hello: setting it begins a handshake.
+func (w *wireguard) setPeer(p Peer) error {
+	old, known := w.peers[p.ID]
+	if known && old.PublicKey != p.PublicKey {
+		w.removePeer(p.ID)
+		old = Peer{}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())
+	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
+		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
+	}
+	if h := p.Handle(); h != old.Handle() {
+		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", h)
+	}
+	if err := w.dev.IpcSet(b.String()); err != nil {
+		return fmt.Errorf("configure WireGuard: %w", err)
+	}
+	w.peers[p.ID] = p
+	return nil
+}
+
+func (w *wireguard) removePeer(id string) {
+	if p, ok := w.peers[id]; ok {
+		w.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
+		delete(w.peers, id)
+		delete(w.kept, p.PublicKey)
+	}
+}
+
+// rebind opens the UDP socket anew on the same port and forgets cached source addresses. Device.BindUpdate alone
+// would move to a random port for good after the port was busy once.
+func (w *wireguard) rebind() error {
+	return w.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", w.port))
+}
+
+// deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
+// are kept to one in ten seconds, and are for us: the owner is told by Stats.
+func deviceLog(log *slog.Logger) *device.Logger {
+	l := &device.Logger{Verbosef: device.DiscardLogf}
+	limit := rate.NewLimiter(rate.Every(10*time.Second), 3)
+	l.Errorf = func(format string, args ...any) {
+		if limit.Allow() {
+			log.Debug("wireguard: " + fmt.Sprintf(format, args...))
+		}
+	}
+	return l
+}

@@ -1,0 +1,142 @@
+package grants
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/identity"
+)
+
+// Consumer is a peer as hosting needs it.
+type Consumer struct {
+	ID      string // identity.ID.String
+	Compact string // identity.ID.Compact
+	Name    string // name of the Peer object here
+}
+
+// ConsumerOf reads a Peer. The error says that its ID is malformed.
+func ConsumerOf(peer *v1alpha1.Peer) (Consumer, error) {
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return Consumer{}, fmt.Errorf("peer %s: %w", peer.Name, err)
+	}
+	return Consumer{ID: id.String(), Compact: id.Compact(), Name: peer.Name}, nil
+}
+
+// Terms is what hosting holds a consumer to under one contract.
+type Terms struct {
+	Contract       string // spec.id
+	Object         string // name of the Contract object
+	Consumer       Consumer
+	Level          v1alpha1.PodSecurityLevel
+	Limit          corev1.ResourceList
+	Images         ImageRules
+	UserNamespaces bool // guests can have user namespaces of their own here
+	Network
+	NotAfter   *metav1.Time // nil: no end
+	Why        string       // why it is not in force; empty when it is
+	KeepsNames bool         // its namespaces may be called here as at home
+	Reserved   []string     // but not like these
+}
+
+// whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
+// signed, it has not run out, and nobody is ending it. A consumer that cannot be reached changes nothing.
+func whyNot(contract *v1alpha1.Contract, now time.Time) string {
+	spec := &contract.Spec
+	switch state := contract.Status.State; {
+	case spec.Role != v1alpha1.RoleProvider:
+		return "this cluster is not the provider"
+	case len(spec.ConsumerSignature) == 0 || len(spec.ProviderSignature) == 0:
+		return "it is not signed by both"
+	case !contract.DeletionTimestamp.IsZero(), state == v1alpha1.StateEnding:
+		return "it is ending"
+	case spec.NotAfter != nil && !now.Before(spec.NotAfter.Time):
+		return "it ran out at " + spec.NotAfter.UTC().Format(time.RFC3339)
+	case state != "" && state != v1alpha1.StateContracted && state != v1alpha1.StateConnected && state != v1alpha1.StateUnreachable:
+		return "its state is " + string(state)
+	}
+	return ""
+}
+
+func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alpha1.SharingPolicy, pods netip.Prefix, now time.Time) (*Terms, error) {
+	consumer, err := ConsumerOf(peer)
+	if err != nil {
+		return nil, err
+	}
+	if signedBy, ok := consumerIn(contract.Spec.Document); ok && signedBy != consumer.ID {
+		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signedBy, peer.Name, consumer.ID)
+	}
+	policy := sharing.Select(policies, peer)
+	return &Terms{
+		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
+		Level:      sharing.Level(policy),
+		Images:     imageRulesOf(policy),
+		Limit:      contract.Spec.Resources,
+		Network:    NetworkOf(peer, pods),
+		NotAfter:   contract.Spec.NotAfter,
+		Why:        whyNot(contract, now),
+		KeepsNames: sharing.SameName(policy),
+		Reserved:   sharing.Reserved(policies),
+	}, nil
+}
+
+// InForce asks again about the end, which comes without anybody writing anything.
+func (t *Terms) InForce(now time.Time) bool {
+	return t != nil && t.Why == "" && (t.NotAfter == nil || now.Before(t.NotAfter.Time))
+}
+
+// consumerIn is the ID of the consumer that a contract's document names. A Peer that was forgotten and another of its name
+// must not be taken for each other.
+func consumerIn(document []byte) (string, bool) {
+	var doc struct {
+		Consumer struct {
+			ID identity.ID `json:"id"`
+		} `json:"consumer"`
+	}
+	if err := json.Unmarshal(document, &doc); err != nil || doc.Consumer.ID.IsZero() {
+		return "", false
+	}
+	return doc.Consumer.ID.String(), true
+}
+
+// Reasons of a refusal, as they stand in an OffloadedPod's status.
+const (
+	ReasonNoContract   = "NoContract"
+	ReasonNoNetwork    = "NoNetwork"
+	ReasonNotFenced    = "NotFenced" // on no node here a fence is alive
+	reasonExceeded     = "ContractExceeded"
+	ReasonPodSecurity  = "PodSecurity"
+	ReasonSysctl       = "SysctlForbidden" // as kubelets say it
+	ReasonImage        = "ImageNotAllowed"
+	ReasonNotSupported = "NotSupported"
+	ReasonInvalid      = "Invalid"
+	ReasonNameTaken    = "NameTaken"
+	ReasonForbidden    = "Forbidden"
+	ReasonQuota        = "QuotaExceeded"
+	ReasonNamespaces   = "TooManyNamespaces"
+)
+
+// Refusal is the provider's no to a pod.
+type Refusal struct{ Reason, Message string }
+
+func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
+
+func Refused(reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Cut shortens a text to n bytes.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
+}

@@ -1,0 +1,123 @@
+package contract
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kith.dev/core/trust/wire"
+)
+
+// Bounds of what may stand in a document or an offer.
+const (
+	MaxResources      = 32  // entries of Resources, and of Prices
+	MaxStorageClasses = 64  // entries
+	MaxName           = 128 // bytes of the name a cluster gives itself
+)
+
+// The pod security levels (KEP-2579).
+const (
+	Privileged = "privileged"
+	Baseline   = "baseline"
+	Restricted = "restricted"
+)
+
+// Terms are what is granted: a provider offers them, and the document repeats them word for word.
+type Terms struct {
+	// Resources by Kubernetes resource name (cpu, memory, ephemeral-storage, pods, nvidia.com/gpu, …), as
+	// Kubernetes quantities that are not negative ("1500m", "4Gi").
+	Resources map[string]string `json:"resources"`
+	// PodSecurity is the level guests are held to: privileged, baseline or restricted.
+	PodSecurity string `json:"podSecurity"`
+	// Prices by resource name, for one unit of it and one hour: a decimal number and, if any, a currency
+	// of ISO 4217 ("0.02 EUR"). What is not named is free.
+	Prices map[string]string `json:"prices,omitempty"`
+	// StorageClasses that claims may name.
+	StorageClasses []string `json:"storageClasses,omitempty"`
+}
+
+var (
+	// A quantity as resource.ParseQuantity takes it, less signs and the spellings nobody writes (".5", "5.").
+	quantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$`)
+	price    = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,9})?( [A-Z]{3})?$`)
+	// A qualified name of Kubernetes: [DNS subdomain "/"] name.
+	word      = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`)
+)
+
+// Validate says what in the terms cannot be meant.
+func (t Terms) Validate() error {
+	if err := CheckResources(t.Resources); err != nil {
+		return err
+	}
+	switch t.PodSecurity {
+	case Privileged, Baseline, Restricted:
+	default:
+		return fmt.Errorf("podSecurity: %.32q is not one of %s, %s, %s", t.PodSecurity, Privileged, Baseline, Restricted)
+	}
+	if len(t.Prices) > MaxResources {
+		return fmt.Errorf("prices: %d entries, at most %d are allowed", len(t.Prices), MaxResources)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Prices)) {
+		if err := CheckQualified(name); err != nil {
+			return fmt.Errorf("prices: %w", err)
+		}
+		if !price.MatchString(t.Prices[name]) {
+			return fmt.Errorf("prices: %s: %.40q is not a price such as \"0.02 EUR\"", name, t.Prices[name])
+		}
+	}
+	if len(t.StorageClasses) > MaxStorageClasses {
+		return fmt.Errorf("storageClasses: %d entries, at most %d are allowed", len(t.StorageClasses), MaxStorageClasses)
+	}
+	for i, class := range t.StorageClasses {
+		if len(class) > 253 || !subdomain.MatchString(class) {
+			return fmt.Errorf("storageClasses: %.40q is not the name of a storage class", class)
+		}
+		if slices.Contains(t.StorageClasses[:i], class) {
+			return fmt.Errorf("storageClasses: %s is named twice", class)
+		}
+	}
+	return nil
+}
+
+// CheckResources checks names and quantities; none at all is fine.
+func CheckResources(resources map[string]string) error {
+	if len(resources) > MaxResources {
+		return fmt.Errorf("resources: %d entries, at most %d are allowed", len(resources), MaxResources)
+	}
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		if err := CheckQualified(name); err != nil {
+			return fmt.Errorf("resources: %w", err)
+		}
+		if !quantity.MatchString(resources[name]) {
+			return fmt.Errorf("resources: %s: %.40q is not an amount such as \"1500m\" or \"4Gi\"", name, resources[name])
+		}
+	}
+	return nil
+}
+
+// CheckQualified checks a qualified name as Kubernetes gives resources and labels ("cpu", "nvidia.com/gpu").
+func CheckQualified(name string) error {
+	prefix, base, found := strings.Cut(name, "/")
+	if !found {
+		prefix, base = "", name
+	}
+	if !word.MatchString(base) || found && (len(prefix) > 253 || !subdomain.MatchString(prefix)) {
+		return fmt.Errorf("%.40q is not a name such as \"cpu\" or \"nvidia.com/gpu\"", name)
+	}
+	return nil
+}
+
+// CheckName checks the name that a cluster gives itself: 1 to 128 bytes of text that can be shown on one line.
+// What passes may still be anybody's name; the ID decides.
+func CheckName(name string) error {
+	if name == "" || len(name) > MaxName {
+		return fmt.Errorf("name: has %d bytes, want 1 to %d", len(name), MaxName)
+	}
+	if !wire.Printable(name) {
+		return fmt.Errorf("name: %.64q has characters that cannot be shown", name)
+	}
+	return nil
+}
