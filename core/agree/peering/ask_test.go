@@ -97,20 +97,20 @@ func TestANonceIsGoodForOneQuestion(t *testing.T) {
 }
 
 func TestOpeningsAreBounded(t *testing.T) {
-	o := openings{all: map[identity.ID]opening{}}
+	o := newOpenings()
 	first := o.add(identity.ID{1}, nil)
 	for i := range maxOpenings {
 		o.add(identity.ID{2, byte(i), byte(i >> 8)}, nil)
 	}
-	if len(o.all) != maxOpenings {
-		t.Errorf("%d openings", len(o.all))
+	if n := o.all.Len(); n != maxOpenings {
+		t.Errorf("%d openings", n)
 	}
 	if _, err := o.take(identity.ID{1}, first.id); err == nil {
 		t.Error("the oldest is still there")
 	}
 	late := o.add(identity.ID{1}, nil)
 	late.made = late.made.Add(-openingLife - time.Second)
-	o.all[identity.ID{1}] = late
+	o.all.Add(identity.ID{1}, late)
 	_, err := o.take(identity.ID{1}, late.id)
 	wantProblem(t, err, CodeExpired)
 }

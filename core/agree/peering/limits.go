@@ -1,7 +1,6 @@
 package peering
 
 import (
-	"container/list"
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
 
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -63,36 +63,25 @@ var defaultLimits = Limits{
 // address.
 type limiters[K comparable] struct {
 	rate  Rate
-	mu    sync.Mutex
-	known map[K]*list.Element // of *limiterOf[K], most recent first
-	order *list.List
-}
-
-type limiterOf[K comparable] struct {
-	key     K
-	limiter *rate.Limiter
+	mu    sync.Mutex // from asking for a limiter to making it
+	known *lru.Cache // of *rate.Limiter by K
 }
 
 const maxLimiters = 1024
 
 func newLimiters[K comparable](r Rate) *limiters[K] {
-	return &limiters[K]{rate: r, known: map[K]*list.Element{}, order: list.New()}
+	return &limiters[K]{rate: r, known: lru.New(maxLimiters)}
 }
 
 func (m *limiters[K]) allow(key K) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.known[key]
-	if ok {
-		m.order.MoveToFront(e)
-	} else {
-		if m.order.Len() >= maxLimiters {
-			delete(m.known, m.order.Remove(m.order.Back()).(*limiterOf[K]).key)
-		}
-		e = m.order.PushFront(&limiterOf[K]{key, rate.NewLimiter(rate.Limit(m.rate.PerSecond), m.rate.Burst)})
-		m.known[key] = e
+	limiter, ok := m.known.Get(key)
+	if !ok {
+		limiter = rate.NewLimiter(rate.Limit(m.rate.PerSecond), m.rate.Burst)
+		m.known.Add(key, limiter)
 	}
-	return e.Value.(*limiterOf[K]).limiter.Allow()
+	return limiter.(*rate.Limiter).Allow()
 }
 
 // inFlight counts what callers have under way; it holds only those who have anything.
@@ -192,9 +181,11 @@ const (
 // openings are the questions between the responder's commitment and the asker's nonce: one per caller, the oldest gives way.
 // Strangers and those whose key is known have stores of their own.
 type openings struct {
-	mu  sync.Mutex
-	all map[identity.ID]opening
+	mu  sync.Mutex // from looking for one to removing it
+	all *lru.Cache // of opening by its caller
 }
+
+func newOpenings() *openings { return &openings{all: lru.New(maxOpenings)} }
 
 type opening struct {
 	id    string
@@ -207,19 +198,7 @@ func (o *openings) add(caller identity.ID, cost *spent) opening {
 	var id [16]byte
 	rand.Read(id[:]) // never fails, crypto/rand ends the program instead
 	fresh := opening{id: hex.EncodeToString(id[:]), nonce: identity.NewNonce(), made: time.Now(), cost: cost}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.all, caller)
-	if len(o.all) >= maxOpenings {
-		var oldest identity.ID
-		for id, one := range o.all {
-			if oldest.IsZero() || one.made.Before(o.all[oldest].made) {
-				oldest = id
-			}
-		}
-		delete(o.all, oldest)
-	}
-	o.all[caller] = fresh
+	o.all.Add(caller, fresh)
 	return fresh
 }
 
@@ -227,11 +206,12 @@ func (o *openings) add(caller identity.ID, cost *spent) opening {
 func (o *openings) take(caller identity.ID, id string) (opening, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	one, ok := o.all[caller]
+	found, _ := o.all.Get(caller)
+	one, ok := found.(opening)
 	if !ok || one.id != id {
 		return opening{}, &Problem{Code: CodeNotFound, Message: "no opening of yours waits for this question", Do: "ask again"}
 	}
-	delete(o.all, caller)
+	o.all.Remove(caller)
 	if time.Since(one.made) > openingLife {
 		return opening{}, &Problem{Code: CodeExpired, Message: "the question came too late", Do: "ask again"}
 	}

@@ -59,8 +59,8 @@ type Server struct {
 	mux        *http.ServeMux
 	handled    map[string]http.HandlerFunc // of Handle, by pattern
 	refusals   *audit.Log
-	known      openings       // of callers whose key was compared
-	strange    openings       // of all others
+	known      *openings      // of callers whose key was compared
+	strange    *openings      // of all others
 	asked      *windowLimiter // questions of strangers
 	unasked    *windowLimiter // openings of strangers that no question followed yet
 	underWay   atomic.Int64   // requests in a handler
@@ -93,8 +93,8 @@ func newServer(config ServerConfig, limits Limits) *Server {
 		mux:        http.NewServeMux(),
 		handled:    map[string]http.HandlerFunc{},
 		refusals:   config.Audit,
-		known:      openings{all: map[identity.ID]opening{}},
-		strange:    openings{all: map[identity.ID]opening{}},
+		known:      newOpenings(),
+		strange:    newOpenings(),
 		asked:      newWindowLimiter(limits.Questions),
 		unasked:    newWindowLimiter(limits.Openings),
 		inFlight:   inFlight{n: map[inFlightKey]int{}},

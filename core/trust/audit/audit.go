@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
 
 	"kith.dev/core/trust/wire"
 )
@@ -74,7 +75,7 @@ type Log struct {
 	options Options
 
 	mu        sync.Mutex
-	subjects  map[string]*subject
+	subjects  *lru.Cache // of *subject, by cluster ID, user or address
 	strangers *rate.Limiter
 	told      *rate.Limiter
 }
@@ -87,13 +88,12 @@ type subject struct {
 	since    time.Time // when count began
 	count    int
 	told     time.Time
-	seen     time.Time
 }
 
 // New makes a Log that writes to log.
 func New(log *slog.Logger, options Options) *Log {
 	return &Log{
-		log: log, options: options, subjects: map[string]*subject{},
+		log: log, options: options, subjects: lru.New(maxSubjects),
 		strangers: rate.NewLimiter(rate.Every(strangersPer), strangerBurst), told: rate.NewLimiter(rate.Every(tellPer), 1),
 	}
 }
@@ -113,7 +113,7 @@ func (l *Log) Note(r Refusal) {
 	}
 	now := time.Now()
 	l.mu.Lock()
-	s := l.of(r, now)
+	s := l.of(r)
 	write, unlogged := l.write(s, r, peer == "" && r.User == "", now)
 	tell := r.ID != "" && !r.Usual && l.tell(s, now)
 	l.mu.Unlock()
@@ -127,8 +127,8 @@ func (l *Log) Note(r Refusal) {
 	}
 }
 
-// of finds or makes the subject. If there are too many, the one refused longest ago is dropped.
-func (l *Log) of(r Refusal, now time.Time) *subject {
+// of finds or makes the subject. If there are too many, the one refused longest ago is dropped. It is called with l.mu held.
+func (l *Log) of(r Refusal) *subject {
 	key := r.ID
 	if key == "" {
 		key = r.User
@@ -136,21 +136,11 @@ func (l *Log) of(r Refusal, now time.Time) *subject {
 	if key == "" {
 		key = r.Addr.Addr().String()
 	}
-	s := l.subjects[key]
-	if s == nil {
-		if len(l.subjects) >= maxSubjects {
-			oldest, since := "", now
-			for k, other := range l.subjects {
-				if other.seen.Before(since) || oldest == "" {
-					oldest, since = k, other.seen
-				}
-			}
-			delete(l.subjects, oldest)
-		}
-		s = &subject{lines: rate.NewLimiter(rate.Every(linesPer), linesBurst), last: map[string]time.Time{}}
-		l.subjects[key] = s
+	if s, ok := l.subjects.Get(key); ok {
+		return s.(*subject)
 	}
-	s.seen = now
+	s := &subject{lines: rate.NewLimiter(rate.Every(linesPer), linesBurst), last: map[string]time.Time{}}
+	l.subjects.Add(key, s)
 	return s
 }
 

@@ -74,8 +74,9 @@ func TestAFloodFillsNoLogAndTellsTheOwnerOnce(t *testing.T) {
 		if len(r.told) != 1 || !strings.HasPrefix(r.told[0], "alice|ID-OF-ALICE|refused 10 times within a minute, last POST /9: ") {
 			t.Errorf("the owner was told %q", r.told)
 		}
-		if s := r.subjects["ID-OF-ALICE"]; len(s.last) > maxLines {
-			t.Errorf("%d lines are remembered", len(s.last))
+		s, _ := r.subjects.Get("ID-OF-ALICE")
+		if n := len(s.(*subject).last); n > maxLines {
+			t.Errorf("%d lines are remembered", n)
 		}
 	})
 }
@@ -86,8 +87,8 @@ func TestStrangersDoNotTakeThePlaceOfPeers(t *testing.T) {
 		for i := range 5000 {
 			r.Note(Refusal{Door: PeerAPI, Reason: "x", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1), What: "knock", Why: "no"})
 		}
-		if len(r.subjects) > maxSubjects || r.lines() != strangerBurst {
-			t.Errorf("%d subjects, %d lines", len(r.subjects), r.lines())
+		if r.subjects.Len() > maxSubjects || r.lines() != strangerBurst {
+			t.Errorf("%d subjects, %d lines", r.subjects.Len(), r.lines())
 		}
 		r.Note(exec("a"))
 		if !strings.Contains(r.text.String(), "peer=alice") {
