@@ -5,11 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kith.dev/core/api"
 	"kith.dev/core/base/places"
@@ -87,7 +88,8 @@ const (
 // supervise runs something for as long as ctx lasts: when it fails it is run again, after a pause that grows
 // with every failure in a row and has some jitter.
 func supervise(ctx context.Context, log *slog.Logger, name string, run func(context.Context) error) {
-	pause := firstPause
+	growing := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.25, Steps: 100, Cap: longest}
+	delay := growing
 	for {
 		began := time.Now()
 		err := run(ctx)
@@ -95,7 +97,7 @@ func supervise(ctx context.Context, log *slog.Logger, name string, run func(cont
 			return
 		}
 		if time.Since(began) > longest {
-			pause = firstPause
+			delay = growing
 		}
 		if err == nil {
 			err = errors.New("it ended by itself")
@@ -106,12 +108,12 @@ func supervise(ctx context.Context, log *slog.Logger, name string, run func(cont
 			<-ctx.Done()
 			return
 		}
+		pause := delay.Step()
 		log.Warn(name+" failed, will be started again", "err", err, "in", pause.String())
 		select {
-		case <-time.After(pause + rand.N(pause/4)):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		pause = min(2*pause, longest)
 	}
 }

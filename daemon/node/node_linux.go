@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -98,20 +99,21 @@ const longest = 15 * time.Second // between two attempts
 
 // Run keeps this node as it should be until ctx ends. What it made stays then, for whoever starts after it, unless all of Kith is being removed.
 func (n *Node) Run(ctx context.Context) error {
-	pause := time.Second
+	growing := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 100, Cap: longest}
+	delay := growing
 	for ctx.Err() == nil {
 		err := n.follow(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errMoved):
-			pause = time.Second
+			delay = growing
 		default:
+			pause := delay.Step()
 			n.cfg.Log.Warn("the cluster cannot be followed, trying again", "err", err, "in", pause.String())
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
 			}
-			pause = min(2*pause, longest)
 		}
 	}
 	return n.leave()

@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -131,22 +132,23 @@ func (c *Controller) Run(ctx context.Context) error {
 	} else {
 		defer stop()
 	}
-	for delay := again; ; {
+	growing := wait.Backoff{Duration: again, Factor: 2, Steps: 100, Cap: againAtMost}
+	for delay := growing; ; {
 		began := time.Now()
 		err := c.look(ctx)
-		wait := min(max(pace, 4*time.Since(began)), paceAtMost)
+		pause := min(max(pace, 4*time.Since(began)), paceAtMost)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			c.log.Warn("NetworkPolicies are not in force as they are written, trying again", "after", delay, "err", err)
-			wait, delay = delay, min(2*delay, againAtMost)
+			pause = delay.Step()
+			c.log.Warn("NetworkPolicies are not in force as they are written, trying again", "after", pause, "err", err)
 			c.wake()
 		} else {
-			delay = again
+			delay = growing
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil
 		}

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	coreac "k8s.io/client-go/applyconfigurations/core/v1"
 	discoveryac "k8s.io/client-go/applyconfigurations/discovery/v1"
@@ -183,23 +184,14 @@ var errNotYet = fmt.Errorf("not there yet")
 
 // insist repeats step until it works; it returns an error only when ctx has ended.
 func (s *server) insist(ctx context.Context, what string, step func() error) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+	growing := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 100, Cap: 10 * time.Second}
+	return growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := step()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != errNotYet {
+		if err != nil && err != errNotYet && ctx.Err() == nil {
 			s.log.Warn("trying again", "what", what, "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 // biggestSummary is what is read of a kubelet's answer. It has a few kilobytes for each pod.

@@ -17,15 +17,16 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/base/backoff"
 	"kith.dev/core/trust/identity"
 )
 
 // run dials, keeps the stream as long as it lives, and dials again.
 func (one *contact) run(ctx context.Context) {
-	wait, backoff := one.delay, backoffMin
+	wait, growing := one.delay, backoff.Doubling{First: backoffMin / 2, Most: backoffMax / 2, Jitter: 1}
 	for {
 		if one.pause(ctx, wait, one.wake) {
-			backoff = backoffMin // something changed, so the failures before tell little
+			growing.Reset() // something changed, so the failures before tell little
 		}
 		if ctx.Err() != nil {
 			return
@@ -33,10 +34,10 @@ func (one *contact) run(ctx context.Context) {
 		begin := time.Now()
 		lived, err := one.live(ctx)
 		if lived && time.Since(begin) > steady {
-			wait, backoff = rand.N(redialAfterEnd), backoffMin
+			wait = rand.N(redialAfterEnd)
+			growing.Reset()
 		} else {
-			wait = backoff/2 + rand.N(backoff/2)
-			backoff = min(2*backoff, backoffMax)
+			wait = growing.Next()
 		}
 		one.config.Log.Debug("peer will be dialled again", "id", one.id.Compact(), "after", wait, "err", err)
 		one.pause(ctx, leastPause-time.Since(begin), nil)

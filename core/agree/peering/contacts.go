@@ -24,7 +24,7 @@ const (
 	maxHeard       = 64  // notices nobody took yet
 	jitterEach     = 20 * time.Millisecond
 	jitterMax      = time.Second // of the first dials, so that a room of laptops does not start as one
-	backoffMin     = time.Second
+	backoffMin     = time.Second // between half of it and all of it pass before one that failed is dialled again
 	backoffMax     = 15 * time.Second
 	steady         = 30 * time.Second // a stream that lived so long was no failure
 	checkTimeout   = 3 * time.Second

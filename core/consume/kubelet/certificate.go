@@ -18,6 +18,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate/csr"
@@ -54,13 +55,14 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 // run gets a certificate and renews it when four fifths of its time are over.
 func (c *certificate) run(ctx context.Context) error {
-	delay, said := retryEvery, ""
+	growing := wait.Backoff{Duration: retryEvery, Factor: 2, Steps: 100, Cap: time.Minute}
+	delay, said := growing, ""
 	for {
-		next := delay
+		var next time.Duration
 		cert, err := c.request(ctx)
 		if err == nil {
 			c.serving.Store(cert)
-			delay, said = retryEvery, ""
+			delay, said = growing, ""
 			next = time.Until(cert.Leaf.NotBefore.Add(cert.Leaf.NotAfter.Sub(cert.Leaf.NotBefore) * 4 / 5))
 			c.log.Debug("kubelet endpoint has its certificate", "until", cert.Leaf.NotAfter)
 		} else if ctx.Err() == nil {
@@ -68,7 +70,7 @@ func (c *certificate) run(ctx context.Context) error {
 				c.log.Warn("no serving certificate for the kubelet endpoint; logs and exec of offloaded pods need it", "err", err)
 			}
 			said = err.Error()
-			delay = min(2*delay, time.Minute)
+			next = delay.Step()
 		}
 		select {
 		case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -97,15 +98,16 @@ const (
 
 // Run sends what changes until ctx ends.
 func (p *Peer) Run(ctx context.Context) {
-	for delay := retry; ; {
+	growing := wait.Backoff{Duration: retry, Factor: 2, Steps: 100, Cap: retryAtMost}
+	for delay := growing; ; {
 		changed, wake := p.home.changed.Wait(), p.wake.Wait()
 		var again <-chan time.Time
 		if err := p.send(ctx); err != nil && ctx.Err() == nil {
-			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", delay, "err", err)
-			again = time.After(delay)
-			delay = min(2*delay, retryAtMost)
+			after := delay.Step()
+			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", after, "err", err)
+			again = time.After(after)
 		} else {
-			delay = retry
+			delay = growing
 		}
 		select {
 		case <-time.After(pace):

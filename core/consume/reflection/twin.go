@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/agree/kinds"
@@ -152,17 +153,8 @@ func (r *Reflector) follow(t *twin, isNew bool) {
 
 // await waits until both sides are known, then has everything compared.
 func (r *Reflector) await(t *twin, s *session, isNew bool) {
-	for delay := 25 * time.Millisecond; isNew; delay = min(2*delay, maxDelay) {
-		err := r.abroad.reachable(s.ctx, t.name)
-		if err == nil {
-			break
-		}
-		r.log.Debug("twin cannot be read yet", "namespace", t.home, "twin", t.name, "err", err)
-		select {
-		case <-time.After(delay):
-		case <-s.ctx.Done():
-			return
-		}
+	if isNew && r.untilReadable(s.ctx, t) != nil {
+		return
 	}
 	if !cache.WaitFor(s.ctx, "", s.member.synced()...) {
 		return
@@ -175,6 +167,18 @@ func (r *Reflector) await(t *twin, s *session, isNew bool) {
 	close(s.ready)
 	r.log.Debug("namespace is reflected", "namespace", t.home, "twin", t.name)
 	r.compare(t, s)
+}
+
+// untilReadable waits until the rights in a new twin have reached the peer's API server. It gives the error of ctx when that ended.
+func (r *Reflector) untilReadable(ctx context.Context, t *twin) error {
+	growing := wait.Backoff{Duration: 25 * time.Millisecond, Factor: 2, Steps: 100, Cap: maxDelay}
+	return growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		err := r.abroad.reachable(ctx, t.name)
+		if err != nil {
+			r.log.Debug("twin cannot be read yet", "namespace", t.home, "twin", t.name, "err", err)
+		}
+		return err == nil, nil
+	})
 }
 
 // compare has everything in a namespace and its twin looked at, at once, also what waits for its next attempt.

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kith.dev/core/trust/wire"
 	"kith.dev/core/trust/wire/codec"
@@ -23,7 +24,9 @@ const (
 
 // Run follows the peer until ctx ends, coming back after failures with growing delays. It can be called again.
 func (v *View) Run(ctx context.Context) error {
-	delay, lastErr := time.Duration(0), ""
+	// Between half of the delay and three halves of it, so that many who lost the same peer do not come back as one.
+	growing := wait.Backoff{Duration: minDelay / 2, Factor: 2, Jitter: 2, Steps: 100, Cap: maxDelay / 2}
+	delay, lastErr := growing, ""
 	for ctx.Err() == nil {
 		attempt, stop := context.WithCancel(ctx)
 		changed := v.changed.Wait()
@@ -33,7 +36,7 @@ func (v *View) Run(ctx context.Context) error {
 		v.mu.Unlock()
 		if away {
 			stop()
-			delay, lastErr = 0, ""
+			delay, lastErr = growing, ""
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -44,18 +47,17 @@ func (v *View) Run(ctx context.Context) error {
 		ended := attempt.Err() != nil // the end, or the peer came or went
 		stop()
 		if ended {
-			delay = 0
+			delay = growing
 			continue
 		}
 		if err.Error() != lastErr {
 			lastErr = err.Error()
 			v.cfg.Log.Info("the view of the namespaces abroad broke, will be tried again", "err", err)
 		}
-		delay = min(max(2*delay, minDelay), maxDelay)
 		if synced {
-			delay, lastErr = minDelay, ""
+			delay, lastErr = growing, ""
 		}
-		timer := time.NewTimer(delay/2 + rand.N(delay))
+		timer := time.NewTimer(delay.Step())
 		select {
 		case <-timer.C:
 		case <-changed:

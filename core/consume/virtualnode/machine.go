@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kith.dev/core/consume/remote"
 )
@@ -31,7 +32,8 @@ const maxMachineDelay = 5 * time.Minute
 
 // learnMachine asks the peer for its machine: at the start, whenever it is back, and until it has said it.
 func (n *Node) learnMachine(ctx context.Context) error {
-	for delay := time.Second; n.cfg.Machine != nil; {
+	growing := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 100, Cap: maxMachineDelay}
+	for delay := growing; n.cfg.Machine != nil; {
 		timed, cancel := context.WithTimeout(ctx, callTimeout)
 		machine, err := n.cfg.Machine(timed)
 		cancel()
@@ -47,14 +49,13 @@ func (n *Node) learnMachine(ctx context.Context) error {
 			n.changed.Notify()
 		case reachable: // else its return is waited for
 			n.log.Debug("the peer does not say what machine it is, will be asked again", "err", err)
-			again = time.After(delay)
-			delay = min(2*delay, maxMachineDelay)
+			again = time.After(delay.Step())
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.back:
-			delay = time.Second
+			delay = growing
 		case <-again:
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"kith.dev/core/base/backoff"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/trust/identity"
 )
@@ -61,16 +61,17 @@ func (t *Table) Run(ctx context.Context) error {
 
 func (t *Table) keepRunning(ctx context.Context, n int) {
 	finder := t.finders[n]
-	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
+	growing := backoff.Doubling{First: retryFirst, Most: retryMax, Jitter: 0.5}
+	for {
 		began := time.Now()
 		err := t.runOnce(ctx, n)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > retryMax {
-			wait = retryFirst
+			growing.Reset()
 		}
-		pause := wait + rand.N(wait/2)
+		pause := growing.Next()
 		t.log.Warn("a finder of other clusters failed, will start it again", "finder", finder.String(), "err", err, "in", pause)
 		t.clear(n)
 		select {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -100,7 +101,8 @@ func (k *Kubeconfig) load() error {
 // Run finds out what there is to know, then asks every 15 seconds whether the cluster is ready. When it was not, or is another version, it finds
 // out again: a node that was restarted may have another address.
 func (k *Kubeconfig) Run(ctx context.Context) error {
-	pause := k.asking
+	var pause time.Duration
+	growing := wait.Backoff{Duration: 2 * k.asking, Factor: 2, Steps: 100, Cap: 10 * k.asking} // until the cluster was ready once
 	for known := false; ; {
 		err := k.probe(ctx)
 		if err == nil && (!known || k.State().Phase != Ready || k.version() != k.Facts().Version) {
@@ -126,7 +128,7 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 			if k.set(Starting, err.Error()) {
 				k.cfg.Log.Warn("the cluster cannot be used yet", "err", err)
 			}
-			pause = min(2*pause, 10*k.asking)
+			pause = growing.Step()
 		}
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
 
+	"kith.dev/core/base/backoff"
 	"kith.dev/core/net/gateway/datapath"
 	"kith.dev/core/net/gateway/noderoute"
 	"kith.dev/core/net/hostnet"
@@ -34,13 +35,13 @@ func (g *Gateway) watch(ctx context.Context, w *wireguard) error {
 	defer stop()
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
-	seen, pause := watcher{last: time.Now()}, retry
+	seen, pause := watcher{last: time.Now()}, backoff.Doubling{First: retry, Most: resync}
 	for {
 		var again <-chan time.Time
 		if g.refresh(w, &seen) {
-			pause = retry
+			pause.Reset()
 		} else {
-			again, pause = time.After(pause), min(2*pause, resync)
+			again = time.After(pause.Next())
 		}
 		g.listen(time.Now())
 		g.tell()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -53,20 +54,15 @@ const rightsWithin = 2 * time.Second
 func (t *Tenants) waitForRights(ctx context.Context, consumerID, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, rightsWithin)
 	defer cancel()
-	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
+	growing := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 100, Cap: 200 * time.Millisecond}
+	_ = growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: door.UserPrefix + consumerID, Groups: []string{door.Group},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "offloadedpods"},
 		}}
-		if err := t.client.Create(ctx, review); err != nil || review.Status.Allowed {
-			return // who cannot be asked is not waited for
-		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return
-		}
-	}
+		err := t.client.Create(ctx, review) // who cannot be asked is not waited for
+		return review.Status.Allowed, err
+	})
 }
 
 // DeleteNamespace answers DELETE /kith/v2/namespaces/{home}?contract=ID at once: 202 and {} when the twin is being cleared away from
