@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"kith.dev/core/trust/identity"
 )
@@ -37,10 +36,10 @@ type Place struct {
 // services gives the places that the SRV records of a domain name. found: there are such records, be it the one that says that there is no
 // such service. known: somebody answered.
 func (i *inquiry) services(domain string) (places []Place, found, known bool) {
-	records, at, known := i.get(srvPrefix+domain+".", dns.TypeSRV)
+	records, at, known := i.get(srvPrefix+domain+".", dnsmessage.TypeSRV)
 	seen := map[string]bool{}
-	for _, srv := range of[*dns.SRV](records) {
-		host := strings.TrimSuffix(strings.ToLower(srv.Target), ".")
+	for _, srv := range of[*dnsmessage.SRVResource](records) {
+		host := strings.TrimSuffix(strings.ToLower(srv.Target.String()), ".")
 		to := fmt.Sprint(host, ":", srv.Port)
 		if host == "" || srv.Port == 0 || !isHostName(srvPrefix+host) || seen[to] { // "." says there is no such service (RFC 2782)
 			continue
@@ -63,13 +62,9 @@ func (i *inquiry) services(domain string) (places []Place, found, known bool) {
 
 // whose gives what TXT records say of who is at a host, one by ID.
 func (i *inquiry) whose(host string) (all []txtRecord, known bool) {
-	records, _, known := i.get(srvPrefix+host+".", dns.TypeTXT)
-	for _, t := range of[*dns.TXT](records) {
-		var words []string
-		for _, w := range t.Txt {
-			words = append(words, plain(w))
-		}
-		c, ok := parseTXT(words)
+	records, _, known := i.get(srvPrefix+host+".", dnsmessage.TypeTXT)
+	for _, t := range of[*dnsmessage.TXTResource](records) {
+		c, ok := parseTXT(t.TXT)
 		if ok && len(all) < maxIDs && !slices.ContainsFunc(all, func(have txtRecord) bool { return have.id == c.id }) {
 			all = append(all, c)
 		}
@@ -84,18 +79,13 @@ func (i *inquiry) addresses(host string, port uint16) []netip.AddrPort {
 }
 
 func (i *inquiry) addressesAt(host string, port uint16) (all []netip.AddrPort, latest time.Time) {
-	add := func(ip net.IP) {
-		if a, ok := netip.AddrFromSlice(ip); ok {
-			all = append(all, netip.AddrPortFrom(a.Unmap(), port))
-		}
+	v4, at, _ := i.get(host+".", dnsmessage.TypeA)
+	for _, rr := range of[*dnsmessage.AResource](v4) {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4(rr.A), port))
 	}
-	v4, at, _ := i.get(host+".", dns.TypeA)
-	for _, rr := range of[*dns.A](v4) {
-		add(rr.A)
-	}
-	v6, at6, _ := i.get(host+".", dns.TypeAAAA)
-	for _, rr := range of[*dns.AAAA](v6) {
-		add(rr.AAAA)
+	v6, at6, _ := i.get(host+".", dnsmessage.TypeAAAA)
+	for _, rr := range of[*dnsmessage.AAAAResource](v6) {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom16(rr.AAAA).Unmap(), port))
 	}
 	return bounded(all), later(at, at6)
 }

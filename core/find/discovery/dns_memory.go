@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 const (
@@ -127,7 +127,7 @@ type asked struct {
 }
 
 // get gives the records that answer a question, or the last that did. known: somebody answered; there may be none.
-func (i *inquiry) get(name string, qtype uint16) (records []dns.RR, at time.Time, known bool) {
+func (i *inquiry) get(name string, qtype dnsmessage.Type) (records []dnsmessage.Resource, at time.Time, known bool) {
 	q := question{name, qtype}
 	k, holds, network := i.ask.recall(q)
 	if !holds || i.fresh {

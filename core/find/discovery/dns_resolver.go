@@ -2,8 +2,11 @@ package discovery
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -12,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 const (
@@ -71,14 +74,16 @@ func (r *resolver) current() (out []string, err error) {
 	return out, nil
 }
 
-// nameServers are the system's.
+// nameServers are the system's: the lines "nameserver ADDRESS" of resolv.conf(5).
 func nameServers() (out []string, err error) {
-	conf, err := dns.ClientConfigFromFile(resolvConf)
+	conf, err := os.ReadFile(resolvConf)
 	if err != nil {
 		return nil, fmt.Errorf("the name servers are not known: %w", err)
 	}
-	for _, s := range conf.Servers[:min(len(conf.Servers), maxServers)] {
-		out = append(out, net.JoinHostPort(s, conf.Port))
+	for line := range strings.Lines(string(conf)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" && len(out) < maxServers {
+			out = append(out, net.JoinHostPort(f[1], "53"))
+		}
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s names no name server", resolvConf)
@@ -176,28 +181,81 @@ func exchangeOnce(ctx context.Context, server, network string, extended bool, q 
 	deadline, _ := ctx.Deadline()
 	raw.SetDeadline(deadline)
 	defer context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })()
-	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
-	if extended {
-		m.SetEdns0(ednsUDPBytes, false)
+	id := uint16(rand.Uint32())
+	packet, err := packetOf(id, q, extended)
+	if err != nil {
+		return answer{}, err
 	}
-	conn := &dns.Conn{Conn: raw, UDPSize: ednsUDPBytes}
-	if err := conn.WriteMsg(m); err != nil {
+	conn := exchanger{raw, network == "tcp"}
+	if err := conn.write(packet); err != nil {
 		return answer{}, err
 	}
 	for range maxStray {
-		reply, err := conn.ReadMsg()
-		var broken *net.OpError
-		if errors.As(err, &broken) || err != nil && network != "udp" {
+		reply, err := conn.read()
+		if err != nil {
 			return answer{}, err
 		}
-		if err != nil { // anybody can send a packet from the server's address
-			continue
+		m, err := decode(reply)
+		if err != nil {
+			if conn.stream {
+				return answer{}, err
+			}
+			continue // anybody can send a packet from the server's address
 		}
-		a, err := read(reply, m.Id, q)
-		if errors.Is(err, errOther) && network == "udp" {
+		a, err := read(m, id, q)
+		if errors.Is(err, errOther) && !conn.stream {
 			continue
 		}
 		return a, err
 	}
 	return answer{}, errors.New("only packets that are no answer")
+}
+
+// packetOf is the packet of a question; extended: it says how long an answer may be (EDNS, RFC 6891).
+func packetOf(id uint16, q question, extended bool) ([]byte, error) {
+	name, err := dnsmessage.NewName(q.name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q, err)
+	}
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: id, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: name, Type: q.qtype, Class: dnsmessage.ClassINET}},
+	}
+	if extended {
+		var h dnsmessage.ResourceHeader
+		if err := h.SetEDNS0(ednsUDPBytes, dnsmessage.RCodeSuccess, false); err != nil {
+			return nil, err
+		}
+		m.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
+	}
+	return m.Pack()
+}
+
+// exchanger carries messages: each is a packet, or in a stream, where its length is before it (RFC 1035 section 4.2.2).
+type exchanger struct {
+	net.Conn
+	stream bool
+}
+
+func (c exchanger) write(message []byte) error {
+	if c.stream {
+		message = append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...)
+	}
+	_, err := c.Write(message)
+	return err
+}
+
+func (c exchanger) read() ([]byte, error) {
+	if !c.stream {
+		packet := make([]byte, ednsUDPBytes)
+		n, err := c.Read(packet)
+		return packet[:n], err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(c, length[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(c, message)
+	return message, err
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 func rr(t *testing.T, line string) dns.RR {
@@ -22,7 +24,7 @@ func rr(t *testing.T, line string) dns.RR {
 // TestOnlyWhatAnswersCounts: records of names that were not asked for, of other classes or types, and of zones that are not the name's
 // say nothing.
 func TestOnlyWhatAnswersCounts(t *testing.T) {
-	q := question{"lab.example.", dns.TypeA}
+	q := question{"lab.example.", dnsmessage.TypeA}
 	loop := []string{"lab.example. 60 CNAME a.example.", "a.example. 60 CNAME lab.example."}
 	long := []string{}
 	for i := range 12 {
@@ -56,7 +58,7 @@ func TestOnlyWhatAnswersCounts(t *testing.T) {
 		"too many":               {many, nil, "10.0.0.1", time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := new(dns.Msg).SetQuestion(q.name, q.qtype)
+			m := new(dns.Msg).SetQuestion(q.name, uint16(q.qtype))
 			m.Response = true
 			for _, line := range c.answer {
 				m.Answer = append(m.Answer, rr(t, line))
@@ -65,11 +67,13 @@ func TestOnlyWhatAnswersCounts(t *testing.T) {
 				m.Ns = append(m.Ns, rr(t, line))
 			}
 			m.Extra = append(m.Extra, rr(t, "lab.example. 60 A 192.0.2.66"))
-			a, err := read(m, m.Id, q)
+			heard, err := received(m)
+			must(t, err)
+			a, err := read(heard, m.Id, q)
 			must(t, err)
 			var got []string
-			for _, r := range of[*dns.A](a.records) {
-				got = append(got, r.A.String())
+			for _, r := range of[*dnsmessage.AResource](a.records) {
+				got = append(got, netip.AddrFrom4(r.A).String())
 			}
 			if len(got) > maxAnswer {
 				t.Errorf("%d records", len(got))
@@ -119,8 +123,8 @@ func TestALiarIsNotHeard(t *testing.T) {
 			say("192.0.2.7", func(m *dns.Msg) {})
 		}
 	}()
-	a, err := newResolver([]string{conn.LocalAddr().String()}).query(t.Context(), question{"lab.example.", dns.TypeA})
-	if err != nil || len(a.records) != 1 || of[*dns.A](a.records)[0].A.String() != "192.0.2.7" {
+	a, err := newResolver([]string{conn.LocalAddr().String()}).query(t.Context(), question{"lab.example.", dnsmessage.TypeA})
+	if err != nil || len(a.records) != 1 || of[*dnsmessage.AResource](a.records)[0].A != [4]byte{192, 0, 2, 7} {
 		t.Errorf("%v, %v", a.records, err)
 	}
 }
@@ -149,7 +153,7 @@ func TestServersAsTheyAre(t *testing.T) {
 		m.Truncated = true
 		return m
 	})
-	q := question{"lab.example.", dns.TypeA}
+	q := question{"lab.example.", dnsmessage.TypeA}
 	for name, c := range map[string]struct {
 		servers []string
 		want    int
@@ -194,8 +198,8 @@ func TestServersAsTheyAre(t *testing.T) {
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	r := newResolver([]string{"x"})
 	for i := range 2 * maxKept {
-		r.note(question{fmt.Sprint(i), dns.TypeA}, 0, answer{ttl: time.Hour}, nil)
-		r.note(question{fmt.Sprint(i), dns.TypeTXT}, 0, answer{}, errors.New("no"))
+		r.note(question{fmt.Sprint(i), dnsmessage.TypeA}, 0, answer{ttl: time.Hour}, nil)
+		r.note(question{fmt.Sprint(i), dnsmessage.TypeTXT}, 0, answer{}, errors.New("no"))
 	}
 	if len(r.kept) > maxKept {
 		t.Errorf("%d questions", len(r.kept))
@@ -224,12 +228,12 @@ func FuzzRead(f *testing.F) {
 		f.Add(packet)
 	}
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		m := new(dns.Msg)
-		if m.Unpack(packet) != nil || len(m.Question) != 1 {
+		m, err := decode(packet)
+		if err != nil || len(m.Questions) != 1 {
 			return
 		}
-		m.Id, m.Response, m.Rcode = 0, true, 0
-		q := question{strings.ToLower(m.Question[0].Name), m.Question[0].Qtype}
+		m.ID, m.Response, m.RCode = 0, true, 0
+		q := question{strings.ToLower(m.Questions[0].Name.String()), m.Questions[0].Type}
 		a, err := read(m, 0, q)
 		if err != nil {
 			return
@@ -240,8 +244,8 @@ func FuzzRead(f *testing.F) {
 		d := &DNS{port: 6450, ask: newResolver([]string{"x"})}
 		d.ask.exchange = func(_ context.Context, _ string, q question) (answer, error) { // whatever is asked, this is the answer
 			var same answer
-			for _, rr := range m.Answer {
-				if rr.Header().Rrtype == q.qtype && len(same.records) < maxAnswer {
+			for _, rr := range m.Answers {
+				if rr.Header.Type == q.qtype && len(same.records) < maxAnswer {
 					same.records = append(same.records, rr)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // output is what a program said, of one that runs still too.
@@ -48,7 +49,7 @@ func daemon(t *testing.T, address string, args ...string) {
 		c.Wait()
 	})
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		_, err := exchangeOnce(t.Context(), address, "tcp", true, question{"corp.example.", dns.TypeSOA})
+		_, err := exchangeOnce(t.Context(), address, "tcp", true, question{"corp.example.", dnsmessage.TypeSOA})
 		var answers failure
 		if err == nil || errors.As(err, &answers) {
 			return
@@ -102,8 +103,8 @@ func TestOrdinaryServers(t *testing.T) {
 	knot := "127.0.0.1:" + knotPort
 	daemon(t, knot, "knotd", "-c", put("knot.conf", fmt.Sprintf("server:\n  rundir: %[1]s\n  listen: 127.0.0.1@%[2]s\ndatabase:\n  storage: %[1]s\npolicy:\n- id: signed\n  single-type-signing: on\n"+
 		"template:\n- id: default\n  storage: %[1]s\n  zonefile-sync: -1\nzone:\n- domain: corp.example\n  file: corp.zone\n  dnssec-signing: on\n  dnssec-policy: signed\n", dir, knotPort)))
-	keys, err := exchangeOnce(t.Context(), knot, "tcp", true, question{"corp.example.", dns.TypeDNSKEY})
-	if err != nil || len(keys.records) == 0 {
+	keys, err := dns.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("corp.example.", dns.TypeDNSKEY), knot)
+	if err != nil || len(keys.Answer) == 0 {
 		t.Fatalf("the zone is not signed: %v", err)
 	}
 	unbound := func(name string, key *dns.DNSKEY) string {
@@ -113,7 +114,7 @@ func TestOrdinaryServers(t *testing.T) {
 			port, dir, strings.ReplaceAll(key.String(), "\t", " "), knotPort)))
 		return "127.0.0.1:" + port
 	}
-	key := keys.records[0].(*dns.DNSKEY)
+	key := keys.Answer[0].(*dns.DNSKEY)
 	forged := dns.Copy(key).(*dns.DNSKEY)
 	forged.PublicKey = "AAAA" + forged.PublicKey[4:]
 	front := freePort(t)

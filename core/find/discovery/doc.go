@@ -40,7 +40,15 @@
 // Unicast answers are neither asked for nor given. IPv6 carries the same, for LANs without IPv4; what
 // IPv4 refreshes, it does not ask for again.
 //
-// # Why not a library
+// # One codec
+//
+// Messages are read and made by golang.org/x/net/dns/dnsmessage, on the LAN and in the DNS. The Go team maintains it, as package net's own; of
+// github.com/miekg/dns the first version takes fixes alone and is to be archived. It reads record by record, so what one packet of a stranger
+// costs is bounded before it is decoded; it packs with compression; and it leaves classes as they are, with mDNS' cache-flush bit. It knows no
+// NSEC, which we neither send nor read, and no resolv.conf, of which the name servers are all that is wanted. The servers in the tests speak
+// by miekg/dns, so that two implementations have to agree.
+//
+// # Why no library for mDNS
 //
 // brutella/dnssd asks once and then drops services that are alive when their TTL ends; it stays deaf after an
 // interface is replaced; and its browser searches an unbounded cache in full for every packet: of 10 000
