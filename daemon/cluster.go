@@ -401,7 +401,7 @@ func (d *Daemon) heard(ctx context.Context) error {
 				continue
 			}
 			switch h.Notice.Type {
-			case peering.NoticeContractEnded, peering.NoticeContractChanged:
+			case peering.NoticeContractEnded:
 				c.peers.Told(ctx, k.Peer.Name, h.Notice)
 			}
 		case <-ctx.Done():

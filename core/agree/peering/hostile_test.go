@@ -414,8 +414,8 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 			t.Errorf("stranger %d: alive %v", i, i < 8)
 		}
 	}
-	bob.tell(friend.ID(), Notice{Type: NoticeContractChanged})
-	if n, err := stream.next(nil); err != nil || n.Type != NoticeContractChanged {
+	bob.tell(friend.ID(), Notice{Type: NoticeContractEnded})
+	if n, err := stream.next(nil); err != nil || n.Type != NoticeContractEnded {
 		t.Errorf("the friend was pushed out: %+v, %v", n, err)
 	}
 	if _, err := dialer(t, friend, bob.ID(), bob.addr).Hello(within(t, patience)); err != nil {

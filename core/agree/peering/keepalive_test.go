@@ -55,7 +55,7 @@ func TestOnlySilenceIsAskedAbout(t *testing.T) {
 			w.line(beat)
 			time.Sleep(heartbeatEvery)
 		}
-		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}}) // is a sign of life too
+		w.line(presenceLine{Notice: &Notice{Type: NoticeContractEnded}}) // is a sign of life too
 		time.Sleep(silence - time.Millisecond)
 		w.is(t, 0, 0)
 		time.Sleep(2 * time.Millisecond)
@@ -100,7 +100,7 @@ func TestWhoNeverBeatIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched()
 		defer w.end()
-		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}})
+		w.line(presenceLine{Notice: &Notice{Type: NoticeContractEnded}})
 		time.Sleep(time.Hour)
 		w.is(t, 0, 0)
 	})
@@ -244,7 +244,7 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 		return nil
 	}
 	time.Sleep(100 * time.Millisecond)
-	bob.tell(alice.ID(), Notice{Type: NoticeContractChanged})
+	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded})
 	if _, err := s.next(see); err != nil || beats != 0 {
 		t.Fatalf("%d beats for a stranger, %v", beats, err)
 	}
@@ -290,7 +290,7 @@ func TestCutIsForOneCallerOnly(t *testing.T) {
 	if n, err := hers.next(nil); err == nil {
 		t.Errorf("alice is still connected: %+v", n)
 	}
-	bob.tell(carol.ID(), Notice{Type: NoticeContractChanged})
+	bob.tell(carol.ID(), Notice{Type: NoticeContractEnded})
 	if _, err := others.next(nil); err != nil {
 		t.Errorf("carol was cut off: %v", err)
 	}

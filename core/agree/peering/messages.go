@@ -191,10 +191,9 @@ type NoticeType string
 
 // The types of notices. One that is not known is passed over.
 const (
-	NoticeContractEnded   NoticeType = "contract-ended"
-	NoticeContractChanged NoticeType = "contract-changed"
-	NoticeSuspending      NoticeType = "suspending" // the laptop goes to sleep
-	NoticeBye             NoticeType = "bye"        // the daemon ends
+	NoticeContractEnded NoticeType = "contract-ended"
+	NoticeSuspending    NoticeType = "suspending" // the laptop goes to sleep
+	NoticeBye           NoticeType = "bye"        // the daemon ends
 )
 
 // Notice is news for a peer. It is a hint only: a peer that misses one gets the same by a call.

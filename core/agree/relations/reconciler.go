@@ -118,12 +118,12 @@ func (r *Reconciler) Poke(peer string) {
 	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
 }
 
-// Told handles a peer's notice that a contract ended. In any case it then compares the contracts that both sides hold.
+// Told handles a peer's notice that a contract ended, then compares the contracts that both sides hold.
 func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
 	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
 		contracts, err := record.Contracts(ctx, r.Client, peer, role)
 		ctr := record.Live(contracts)
-		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
+		if err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
 			continue
 		}
 		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
