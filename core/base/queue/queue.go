@@ -1,4 +1,4 @@
-// Package queue makes the work queues of controllers.
+// Package queue makes the work queues of controllers, and has a controller serve a queue that somebody else made.
 //
 // Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics
 // that nobody here reads, and a timer that keeps them up to date twice a second: with a dozen controllers these were most of
@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -21,6 +22,27 @@ func New(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqu
 	return priorityqueue.New("", func(o *priorityqueue.Opts[reconcile.Request]) {
 		o.RateLimiter, o.Log = limiter, logr.Discard()
 	})
+}
+
+// Serve has so many workers call reconcile for what is in the queue until ctx ends, and then shuts the queue down. What gives an error is
+// called for again, later each time, as the queue's limiter says. It is a controller without a manager, for what begins and ends with a peer:
+// several may have the same name. Errors are the caller's to log.
+func Serve[R comparable](ctx context.Context, name string, queue workqueue.TypedRateLimitingInterface[R], workers int, reconcileOne func(context.Context, R) error) error {
+	c, err := controller.NewTypedUnmanaged(name, controller.TypedOptions[R]{
+		SkipNameValidation:      new(true),
+		MaxConcurrentReconciles: workers,
+		NewQueue: func(string, workqueue.TypedRateLimiter[R]) workqueue.TypedRateLimitingInterface[R] {
+			return queue
+		},
+		Reconciler: reconcile.TypedFunc[R](func(ctx context.Context, r R) (reconcile.Result, error) {
+			return reconcile.Result{}, reconcileOne(ctx, r)
+		}),
+		LogConstructor: func(*R) logr.Logger { return logr.Discard() },
+	})
+	if err != nil {
+		return err
+	}
+	return c.Start(ctx)
 }
 
 // Inbox is a source.Source of a controller, for requests that come from no watch. The zero value is ready, and safe for concurrent use;

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/agree/kinds"
+	"kith.dev/core/base/queue"
 	"kith.dev/core/consume/remote"
 )
 
@@ -112,12 +113,9 @@ func New(cfg Config) (*Reflector, error) {
 // once.
 func (r *Reflector) Run(ctx context.Context) error {
 	group := errgroup.Group{}
-	for range workers {
-		group.Go(func() error { r.work(ctx); return nil })
-	}
+	group.Go(func() error { return r.work(ctx) })
 	<-ctx.Done()
 	r.end()
-	r.queue.ShutDown()
 	for _, t := range r.allTwins() {
 		r.Close(t.home)
 	}
@@ -130,21 +128,14 @@ func (r *Reflector) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (r *Reflector) work(ctx context.Context) {
-	for {
-		it, shutdown := r.queue.Get()
-		if shutdown {
-			return
-		}
+func (r *Reflector) work(ctx context.Context) error {
+	return queue.Serve(ctx, "reflection", r.queue, workers, func(ctx context.Context, it item) error {
 		err := r.reconcile(ctx, it, nil, false)
-		if err == nil {
-			r.queue.Forget(it)
-		} else if ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", it.kind.Name, "name", it.name, "err", err)
-			r.queue.AddRateLimited(it)
 		}
-		r.queue.Done(it)
-	}
+		return err
+	})
 }
 
 // Open begins to reflect a home namespace into its twin; isNew says that the rights there may still be on their way. Called again

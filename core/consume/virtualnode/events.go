@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/queue"
 	"kith.dev/core/trust/wire"
 )
 
@@ -64,25 +65,14 @@ func (m *mirror) run(ctx context.Context) error {
 	if err := m.recall(ctx); err != nil {
 		m.n.log.Debug("cannot read the events told before", "err", err)
 	}
-	stop := context.AfterFunc(ctx, m.queue.ShutDown)
-	defer stop()
-	for {
-		k, shutdown := m.queue.Get()
-		if shutdown {
+	return queue.Serve(ctx, "virtualnode-events", m.queue, 1, func(ctx context.Context, k eventKey) error {
+		err := m.tell(ctx, k)
+		if err != nil && m.queue.NumRequeues(k) >= 5 {
+			m.n.log.Debug("event is not told at home", "namespace", k.home, "event", k.name, "err", err)
 			return nil
 		}
-		err := m.tell(ctx, k)
-		switch {
-		case err == nil:
-			m.queue.Forget(k)
-		case m.queue.NumRequeues(k) < 5:
-			m.queue.AddRateLimited(k)
-		default:
-			m.queue.Forget(k)
-			m.n.log.Debug("event is not told at home", "namespace", k.home, "event", k.name, "err", err)
-		}
-		m.queue.Done(k)
-	}
+		return err
+	})
 }
 
 // recall reads which events were told by an earlier run.

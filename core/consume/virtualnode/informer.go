@@ -24,7 +24,9 @@ type object interface {
 	metav1.Object
 }
 
-// informer holds the objects of one list of the home API server as a Reflector brings them, and tells of each change.
+// informer holds the objects of one list of the home API server as a client-go Reflector brings them, and tells of each change. It is no
+// client-go informer, for those reconnect after up to half a minute, and nobody can set that: the pods of a peer would stand still that long
+// after each restart of the engine. And they tell of changes later, from a buffer, where the view of the peer, by the same Store, tells at once.
 type informer[T object] struct {
 	*store.Store[T]
 	listed    func()      // called after each list; may be nil

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/base/notify"
+	"kith.dev/core/base/queue"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/remote"
 )
@@ -203,14 +204,7 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return n.events.run(ctx) })
 	group.Go(func() error { return n.learnMachine(ctx) })
 	group.Go(func() error { return n.view.Run(ctx) })
-	group.Go(func() error {
-		<-ctx.Done()
-		n.queue.ShutDown()
-		return nil
-	})
-	for range workers {
-		group.Go(func() error { return n.work(ctx) })
-	}
+	group.Go(func() error { return n.work(ctx, workers) })
 	return group.Wait()
 }
 
@@ -274,21 +268,12 @@ func (n *Node) tunnelDown() string {
 	return n.state.tunnel
 }
 
-func (n *Node) work(ctx context.Context) error {
-	for {
-		k, shutdown := n.queue.Get()
-		if shutdown {
-			return nil
-		}
+func (n *Node) work(ctx context.Context, workers int) error {
+	return queue.Serve(ctx, "virtualnode", n.queue, workers, func(ctx context.Context, k key) error {
 		err := n.reconcile(ctx, k)
-		switch {
-		case err == nil:
-			n.queue.Forget(k)
-		case ctx.Err() != nil:
-		default:
+		if err != nil && ctx.Err() == nil {
 			n.log.Debug("pod will be tried again", "namespace", k.namespace, "pod", k.name, "err", err)
-			n.queue.AddRateLimited(k)
 		}
-		n.queue.Done(k)
-	}
+		return err
+	})
 }

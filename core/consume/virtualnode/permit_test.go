@@ -139,15 +139,16 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 		if err := n.pods.Replace([]any{pod.DeepCopy()}, ""); err != nil {
 			t.Fatal(err)
 		}
+		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- n.work(t.Context()) }()
+		go func() { done <- n.work(ctx, 1) }()
 		time.Sleep(refusedAfter + time.Second)
 		synctest.Wait()
 		now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
 		if err != nil || now.Status.Phase != corev1.PodFailed {
 			t.Errorf("%+v, %v", now.Status, err)
 		}
-		n.queue.ShutDown()
+		cancel()
 		n.events.queue.ShutDown()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -148,13 +148,10 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 		ctx, cancel := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		work.Go(func() { _ = view.Run(ctx) })
-		for range 2 {
-			work.Go(func() { _ = s.node.work(ctx) })
-		}
+		work.Go(func() { _ = s.node.work(ctx, 2) })
 		synctest.Wait()
 		story(s)
 		cancel()
-		s.node.queue.ShutDown()
 		s.node.events.queue.ShutDown()
 		work.Wait()
 	})
