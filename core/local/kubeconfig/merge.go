@@ -34,7 +34,7 @@ type config struct {
 	remarks  []byte     // what stands in a file that has nothing but comments
 }
 
-// parse takes a kubeconfig; one that is empty is an empty one.
+// parse reads a kubeconfig. An empty file gives an empty config.
 func parse(text []byte) (*config, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("it is no text in UTF-8")
@@ -78,7 +78,7 @@ func parse(text []byte) (*config, error) {
 	return c, nil
 }
 
-// check looks whether a list is one of entries with a name each.
+// check refuses a list with an entry that has no name.
 func (c *config) check(list string) error {
 	node := value(c.root, list)
 	if null(node) {
@@ -101,10 +101,10 @@ func (c *config) check(list string) error {
 	return nil
 }
 
-// kinds are the lists, and what an entry of each calls what it holds.
+// kinds maps each list of a kubeconfig to the key under which its entries hold their content.
 var kinds = map[string]string{"clusters": "cluster", "users": "user", "contexts": "context"}
 
-// entry is what an entry of a list holds; nil when there is none of the name.
+// entry returns the content of the named entry of a list; nil when there is none.
 func (c *config) entry(list, name string) *yaml.Node {
 	node := value(c.root, list)
 	if null(node) {
@@ -121,7 +121,7 @@ func (c *config) entry(list, name string) *yaml.Node {
 	return nil
 }
 
-// put makes an entry hold inner; a new one comes last.
+// put sets the content of the named entry of a list. A new entry is appended.
 func (c *config) put(list, name string, inner *yaml.Node) {
 	node := value(c.root, list)
 	if null(node) {
@@ -167,13 +167,13 @@ func (c *config) has(name string) bool {
 
 func (c *config) current() string { return scalar(c.root, "current-context") }
 
-// access is what a kubeconfig of kithd gives: one cluster, and one user of it.
+// access is the content of a kubeconfig from kithd: one cluster and one user.
 type access struct {
 	cluster, user *yaml.Node
 	server        string
 }
 
-// accessOf takes the current context out of a kubeconfig.
+// accessOf returns the cluster and the user of a kubeconfig's current context.
 func accessOf(kubeconfig []byte) (access, error) {
 	c, err := parse(kubeconfig)
 	if err != nil {
@@ -191,8 +191,8 @@ func accessOf(kubeconfig []byte) (access, error) {
 	return a, nil
 }
 
-// merge puts the access into c, under a name that is free or Kith's. What the person said in an entry of Kith's stays, the namespace of the
-// context for example.
+// merge adds the access to c under a name that is free or marked as Kith's. What the user added to Kith's entries stays, for example the
+// namespace of the context.
 func (c *config) merge(a access, name string, use bool) {
 	if value(c.root, "apiVersion") == nil {
 		set(c.root, "apiVersion", text("v1"))
@@ -230,7 +230,7 @@ func (c *config) merge(a access, name string, use bool) {
 	}
 }
 
-// bytes writes it as kubectl does: two spaces, and lists not indented.
+// bytes encodes the config as kubectl does: indented by two spaces, lists not indented.
 func (c *config) bytes() ([]byte, error) {
 	var b bytes.Buffer
 	if len(c.remarks) > 0 {
@@ -244,8 +244,8 @@ func (c *config) bytes() ([]byte, error) {
 	return b.Bytes(), errors.Join(err, encoder.Close())
 }
 
-// keeps says what would be lost: all that a file has, but for the entries of a name and what every kubeconfig says, must mean in after what
-// it means in before. The file is somebody's way into all clusters; that a library writes what it read is not taken on trust.
+// keeps returns an error that names what writing after in place of before would lose: everything but the entries of the given name must mean
+// the same in both. The file is a person's way into all their clusters, so what the library wrote is compared, not trusted.
 func keeps(before, after []byte, name string) error {
 	was, err := rest(before, name)
 	if err != nil {
@@ -263,7 +263,7 @@ func keeps(before, after []byte, name string) error {
 	return nil
 }
 
-// rest is what a kubeconfig means without the entries of a name.
+// rest returns the decoded kubeconfig without the entries of the given name.
 func rest(text []byte, name string) (map[string]any, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
@@ -287,7 +287,7 @@ func rest(text []byte, name string) (map[string]any, error) {
 	return all, nil
 }
 
-// spellNulls writes out what is left empty between braces: the library would make it an empty text.
+// spellNulls writes an explicit null for a value left empty in a flow mapping ({a: }), which the library would write as an empty string.
 func spellNulls(n *yaml.Node, braces bool) {
 	braces = braces || n.Style&yaml.FlowStyle != 0
 	if braces && null(n) && n.Value == "" {
@@ -327,7 +327,7 @@ func setMark(inner *yaml.Node) {
 	set(inner, "extensions", extensions)
 }
 
-// value is what a key of a mapping holds; nil when there is none.
+// value returns the value of a key of a mapping; nil when there is none.
 func value(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
@@ -342,7 +342,7 @@ func value(mapping *yaml.Node, key string) *yaml.Node {
 
 func null(n *yaml.Node) bool { return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// scalar is a text that a key of a mapping holds; "" when there is none.
+// scalar returns the text of a key of a mapping; "" when there is none.
 func scalar(mapping *yaml.Node, key string) string {
 	if v := value(mapping, key); v != nil && v.Kind == yaml.ScalarNode && !null(v) {
 		return v.Value

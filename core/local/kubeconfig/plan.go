@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Ask is what somebody wants.
+// Ask says which context goes into which files.
 type Ask struct {
 	Files   []string // as Files gives them
 	Access  []byte   // a kubeconfig of kithd; its current context is merged
@@ -32,7 +32,7 @@ type Plan struct {
 	before, after []byte
 }
 
-// Files are the kubeconfigs that kubectl reads, first first: those of $KUBECONFIG, else ~/.kube/config.
+// Files returns the kubeconfigs that kubectl reads, in its order of precedence: those of $KUBECONFIG, else ~/.kube/config.
 func Files(getenv func(string) string) []string {
 	var list []string
 	seen := map[string]bool{}
@@ -127,7 +127,7 @@ func (p Plan) Same(o Plan) bool {
 	return p.Path == o.Path && p.Link == o.Link && p.Context == o.Context && p.Replaces == o.Replaces && p.New == o.New && p.Current == o.Current
 }
 
-// read gives a file that is one, and of a size that can be a kubeconfig.
+// read returns the content of a regular file that is not too large to be a kubeconfig.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -214,7 +214,7 @@ func (p Plan) put(path, like string) error {
 	return nil
 }
 
-// makeDir makes a directory for the owner of the one that it is in: root who is somebody (sudo -E) would lock that person out of ~/.kube.
+// makeDir makes a directory that belongs to the owner of its parent: under sudo -E a ~/.kube of root's would lock its user out.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -232,7 +232,7 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// owner gives that of a file; -1 is not known.
+// owner returns the user ID of a file's owner; -1 if it is not known.
 func owner(path string) (uid, gid int) {
 	if info, err := os.Stat(path); err == nil {
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -242,7 +242,7 @@ func owner(path string) (uid, gid int) {
 	return -1, -1
 }
 
-// kept says why a file is not to be replaced by the user of a number: a new one in its place would be that user's, and could be written.
+// kept says why the user with the given ID must not replace a file: the new file would belong to that user and be writable.
 func kept(info fs.FileInfo, euid int) error {
 	if info.Mode()&0o200 == 0 {
 		return errors.New("is read-only")
@@ -253,7 +253,7 @@ func kept(info fs.FileInfo, euid int) error {
 	return nil
 }
 
-// replace writes a file for its owner alone, in one step. like is a file or a directory whose owner it gets where root writes.
+// replace writes a file with mode 0600 in one step. Where root writes, the file gets the owner of like, a file or a directory.
 func replace(path, like string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".kith-*") // mode 0600
 	if err != nil {
