@@ -187,20 +187,3 @@ func (l *Lane) EndCutsAll(pods string, gone *sync.WaitGroup, says string, end fu
 		l.Errorf("afterwards: %+v", s)
 	}
 }
-
-// StreamsAreLimited tries that the caller has so many streams at most, which do not stand in the way of plain requests.
-func (l *Lane) StreamsAreLimited(pods string, most int) {
-	l.Helper()
-	for range most {
-		if resp := l.Do("GET", pods+"?watch=1", nil, nil); resp.StatusCode != 200 {
-			l.Fatal(resp.Status)
-		}
-	}
-	resp := l.Do("GET", pods+"?watch=1", nil, nil)
-	if s := l.Status(resp); s.Code != 429 || s.Details.RetryAfterSeconds != 1 || resp.Header.Get("Retry-After") != "1" {
-		l.Errorf("%+v", s)
-	}
-	if resp := l.Do("GET", pods, nil, nil); resp.StatusCode != 200 {
-		l.Errorf("streams stand in the way of a plain request: %s", resp.Status)
-	}
-}

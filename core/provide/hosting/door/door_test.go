@@ -166,7 +166,18 @@ func TestLimitsPerConsumer(t *testing.T) {
 		gone.Add(3)
 		l := newLane(t, doortest.Streams(&gone))
 		l.door.Limits.Streams = 3
-		l.StreamsAreLimited(podsPath, 3)
+		for range 3 {
+			if resp := l.Do("GET", podsPath+"?watch=1", nil, nil); resp.StatusCode != 200 {
+				t.Fatal(resp.Status)
+			}
+		}
+		resp := l.Do("GET", podsPath+"?watch=1", nil, nil)
+		if s := l.Status(resp); s.Code != 429 || s.Details.RetryAfterSeconds != 1 || resp.Header.Get("Retry-After") != "1" {
+			t.Errorf("%+v", s)
+		}
+		if resp := l.Do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
+			t.Errorf("streams stand in the way of a plain request: %s", resp.Status)
+		}
 		l.door.Shut(aliceID)
 		gone.Wait()
 	})
@@ -254,8 +265,8 @@ func TestLimitsPerConsumer(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		l := newLane(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		l.door.Limits.Timeout = 50 * time.Millisecond
-		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 504 || s.Reason != metav1.StatusReasonTimeout {
-			t.Errorf("%+v", s)
+		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 504 || s.Reason != metav1.StatusReasonTimeout || l.list.refused[apiproxy.RefusedTimeout] != 1 {
+			t.Errorf("%+v, noted %v", s, l.list.refused)
 		}
 	})
 	t.Run("body", func(t *testing.T) {
