@@ -59,7 +59,7 @@ func newSteps(t *testing.T) *steps {
 		As: func(*Request) http.Header { return nil },
 	}
 	limits := DefaultLimits()
-	limits.Body, limits.Bodies, limits.Timeout = 10, 10, 100*time.Millisecond
+	limits.Body, limits.Bodies = 10, 10
 	audits := audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(_ audit.Door, reason audit.Reason) { s.recorded = append(s.recorded, reason) }})
 	var err error
 	if s.door, err = NewDoor(&rest.Config{Host: api.URL}, s.policy, limits, audits, slog.New(slog.DiscardHandler)); err != nil {
