@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,11 +34,13 @@ const (
 	Front   Door = "front"    // the Kubernetes API for users of this machine
 )
 
-// Refusal is one. Reason is a word of a closed set, since it is counted by. What and Why may hold what strangers sent: they
-// are made fit to be shown.
+// Reason is why somebody was refused: of each door one of a closed set of words, since refusals are counted by it.
+type Reason string
+
+// Refusal is one. What and Why may hold what strangers sent: they are made fit to be shown.
 type Refusal struct {
 	Door   Door
-	Reason string
+	Reason Reason
 	ID     string         // of a cluster whose key is proven (identity.ID.String), else ""
 	Addr   netip.AddrPort // whence, when it came by the network
 	User   string         // who, when it came from this machine
@@ -50,7 +53,7 @@ type Refusal struct {
 // Options are what a Log may be given; all may be nil.
 type Options struct {
 	Named func(id string) string         // the name of a Peer, "" for a stranger
-	Count func(door Door, reason string) // of every refusal
+	Count func(door Door, reason Reason) // of every refusal
 	Tell  func(peer, id, message string) // notifies the owner of somebody who was refused often; peer is "" for a stranger
 }
 
@@ -75,7 +78,7 @@ type Log struct {
 	options Options
 
 	mu        sync.Mutex
-	subjects  *lru.Cache // of *subject, by cluster ID, user or address
+	subjects  *lru.Cache // of *subject, by who it is
 	strangers *rate.Limiter
 	told      *rate.Limiter
 }
@@ -127,17 +130,11 @@ func (l *Log) Note(r Refusal) {
 	}
 }
 
-// of finds or makes the subject. If there are too many, the one refused longest ago is dropped. It is called with l.mu held.
+// of finds or makes the subject. If there are too many, the one refused longest ago is dropped.
 func (l *Log) of(r Refusal) *subject {
-	key := r.ID
-	if key == "" {
-		key = r.User
-	}
-	if key == "" {
-		key = r.Addr.Addr().String()
-	}
-	if s, ok := l.subjects.Get(key); ok {
-		return s.(*subject)
+	key := cmp.Or(r.ID, r.User, r.Addr.Addr().String())
+	if known, ok := l.subjects.Get(key); ok {
+		return known.(*subject)
 	}
 	s := &subject{lines: rate.NewLimiter(rate.Every(linesPer), linesBurst), last: map[string]time.Time{}}
 	l.subjects.Add(key, s)

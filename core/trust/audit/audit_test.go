@@ -23,7 +23,7 @@ func newRecord() *record {
 	r := &record{count: map[string]int{}}
 	r.Log = New(slog.New(slog.NewTextHandler(&r.text, nil)), Options{
 		Named: func(id string) string { return map[string]string{"ID-OF-ALICE": "alice"}[id] },
-		Count: func(door Door, reason string) { r.count[string(door)+"/"+reason]++ },
+		Count: func(door Door, reason Reason) { r.count[string(door)+"/"+string(reason)]++ },
 		Tell:  func(peer, id, message string) { r.told = append(r.told, peer+"|"+id+"|"+message) },
 	})
 	return r
@@ -74,9 +74,8 @@ func TestAFloodFillsNoLogAndTellsTheOwnerOnce(t *testing.T) {
 		if len(r.told) != 1 || !strings.HasPrefix(r.told[0], "alice|ID-OF-ALICE|refused 10 times within a minute, last POST /9: ") {
 			t.Errorf("the owner was told %q", r.told)
 		}
-		s, _ := r.subjects.Get("ID-OF-ALICE")
-		if n := len(s.(*subject).last); n > maxLines {
-			t.Errorf("%d lines are remembered", n)
+		if s, _ := r.subjects.Get("ID-OF-ALICE"); len(s.(*subject).last) > maxLines {
+			t.Errorf("%d lines are remembered", len(s.(*subject).last))
 		}
 	})
 }
