@@ -38,6 +38,9 @@ case $kind in
       exit 1
     fi
     export PATH=$PWD/bin:$PATH
+    # Stories call kubectl thousands of times. Alone it starts in a third of the time that it takes as a part of the engine.
+    (cd engine && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../build/kubectl k8s.io/kubernetes/cmd/kubectl)
+    export KITH_KUBECTL=$PWD/build/kubectl
     tags=lab
     if [ "$kind" = soak ]; then
       tags=lab,soak

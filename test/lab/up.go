@@ -216,7 +216,7 @@ func FindBin(given string) (string, error) {
 
 // WaitReady waits until every laptop that has an engine is Ready, five minutes at most.
 func (l *Lab) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range l.Laptops() {
