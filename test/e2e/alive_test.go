@@ -58,7 +58,7 @@ func (w *world) peerAt(p *lab.Laptop, name string) (s v1alpha1.PeerStatus) {
 	c, err := w.api(p)
 	var peer v1alpha1.Peer
 	if err == nil {
-		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(w.t.Context(), apiPatience)
 		defer cancel()
 		err = c.Get(ctx, client.ObjectKey{Name: name}, &peer)
 	}

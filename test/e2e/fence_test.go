@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -158,17 +157,25 @@ func (w *fenced) reach(t *testing.T, when string) {
 	w.names(t)
 }
 
+// each has a pod at bob try all addresses at once.
 func (w *fenced) each(t *testing.T, who, namespace, pod string, open bool, list ...string) {
 	t.Helper()
-	var tries sync.WaitGroup
-	for _, to := range list {
-		tries.Go(func() {
-			if err := dial(t, w.bob, namespace, pod, to); (err == nil) != open {
-				t.Errorf("%s to %s: open is %t, want %t (%v)", who, to, err == nil, open, err)
-			}
-		})
+	connects(t, w.bob, who, namespace, pod, open, list...)
+}
+
+func connects(t *testing.T, at *lab.Laptop, who, namespace, pod string, open bool, list ...string) {
+	t.Helper()
+	lines := make([]string, len(list))
+	for i, to := range list {
+		if lines[i] = "dial " + to; !open {
+			lines[i] = "closed dial " + to
+		}
 	}
-	tries.Wait()
+	for _, got := range tries(t, at, namespace, pod, lines) {
+		if got.Connected != open {
+			t.Errorf("%s: %s: open is %t, want %t (%s)", who, got.Line, got.Connected, open, got.Error)
+		}
+	}
 }
 
 // names of their home are resolved for guests, and none of the provider's; what they may do with an address is
@@ -191,9 +198,7 @@ func (w *fenced) names(t *testing.T) {
 
 // tunnel: alice's home reaches her guests at bob, and nothing of his.
 func (w *fenced) tunnel(t *testing.T) {
-	if err := dial(t, w.alice, "shop", "desk", w.guest+":8080"); err != nil {
-		t.Errorf("home to its guest: %v", err)
-	}
+	connects(t, w.alice, "home", "shop", "desk", true, w.guest+":8080")
 	// Of bob's own, only his host has an address that leads there. For the others alice makes a way.
 	for _, to := range []string{w.mine, w.stall} {
 		if _, stderr, err := w.alice.Exec(t.Context(), "ip", "route", "add", to, "dev", netplan.Tunnel); err != nil {
@@ -202,21 +207,8 @@ func (w *fenced) tunnel(t *testing.T) {
 		defer w.alice.Exec(t.Context(), "ip", "route", "del", to, "dev", netplan.Tunnel)
 	}
 	host := gate(t, w.alice, "bob")
-	var tries sync.WaitGroup
-	for what, to := range map[string]string{
-		"bob's own pod": w.mine + ":8080", "carol's guest": w.stall + ":8080",
-		"bob's API server": host + ":6443", "bob's kubelet": host + ":10250", "bob's laptop": host + ":22",
-	} {
-		tries.Go(func() {
-			if dial(t, w.alice, "shop", "desk", to) == nil {
-				t.Errorf("alice's pod at home reached %s", what)
-			}
-		})
-	}
-	tries.Wait()
-	if dial(t, w.bob, "den", "mine", w.desk+":8080") == nil {
-		t.Error("bob's own pod reached alice's at her home")
-	}
+	connects(t, w.alice, "alice's pod at home", "shop", "desk", false, w.mine+":8080", w.stall+":8080", host+":6443", host+":10250", host+":22")
+	w.each(t, "bob's own pod", "den", "mine", false, w.desk+":8080")
 }
 
 func (w *fenced) internet(t *testing.T) {

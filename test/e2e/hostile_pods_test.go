@@ -434,8 +434,8 @@ func (h *hostile) shutOut(t *testing.T) {
 		select {
 		case what := <-ends:
 			t.Logf("%s: cut after %s", what, time.Since(began).Round(10*time.Millisecond))
-		case <-time.After(10 * time.Second):
-			t.Fatal("something is still open 10 s after bob ended the contract")
+		case <-time.After(patience):
+			t.Fatalf("something is still open %s after bob ended the contract", patience)
 		}
 	}
 	h.refused("after the end", h.ask("GET", h.in("pods"), ""))

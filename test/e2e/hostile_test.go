@@ -329,14 +329,14 @@ func (h *hostile) spelled(t *testing.T) {
 
 // wire writes HTTP/1.1 as it is.
 func (h *hostile) wire(text string) (a answer) {
-	ctx, cancel := context.WithTimeout(h.t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 	defer cancel()
 	conn, err := h.dial(ctx, "http/1.1")
 	if err != nil {
 		return answer{err: err}
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(15 * time.Second))
+	conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, text); err != nil {
 		return answer{err: err}
 	}

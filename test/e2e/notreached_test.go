@@ -151,17 +151,14 @@ func (w *crowded) shut(provider *lab.Laptop, stranger string) (list []attempt) {
 		list = append(list, closed(at)...)
 	}
 	service := kubectl(w.t, provider, "-n", "den", "get", "service", "den", "-o", "jsonpath={.spec.clusterIP}")
-	dials := []string{service + ":80", "10.42.0.1:22", "10.42.255.1:22", "10.42.255.1:6450", "10.42.255.1:10250", "10.42.255.2:22", "192.0.2.1:53"}
+	ports := []string{service + ":80", "10.42.0.1:22", "10.42.255.1:22", "10.42.255.1:6450", "10.42.255.1:10250", "10.42.255.2:22", "192.0.2.1:53"}
 	for _, p := range w.l.Laptops() {
-		dials = append(dials, w.address[p.Name()]+":22", w.address[p.Name()]+":6450")
+		ports = append(ports, w.address[p.Name()]+":22", w.address[p.Name()]+":6450")
 	}
 	for _, g := range w.gates {
-		dials = append(dials, g+":22", g+":6443", g+":6450", g+":10250", g+":10053")
+		ports = append(ports, g+":22", g+":6443", g+":6450", g+":10250", g+":10053")
 	}
-	for _, to := range dials {
-		list = append(list, attempt{line: "dial " + to})
-	}
-	return list
+	return append(list, dials(ports...)...)
 }
 
 func (w *crowded) check(t *testing.T, when string) {
@@ -172,7 +169,7 @@ func (w *crowded) check(t *testing.T, when string) {
 		kubectl(t, w.dave, "-n", "market", "get", "service", "stall", "-o", "jsonpath={.spec.clusterIP}"),
 		kubectl(t, w.bob, "-n", w.market, "get", "service", "stall", "-o", "jsonpath={.spec.clusterIP}"),
 	} {
-		stalls = append(stalls, attempt{line: "dial " + one + ":80"})
+		stalls = append(stalls, dials(one+":80")...)
 	}
 	join := func(lists ...[]attempt) (all []attempt) {
 		for _, l := range lists {
@@ -230,7 +227,7 @@ func (w *crowded) check(t *testing.T, when string) {
 func (w *crowded) hosts() (list []attempt) {
 	for _, g := range w.gates {
 		for _, port := range []string{"22", "6443", "6450", "10250"} {
-			list = append(list, attempt{line: "dial " + g + ":" + port})
+			list = append(list, dials(g+":"+port)...)
 		}
 	}
 	return list

@@ -17,3 +17,8 @@ func TestTwoLaptopsShareAWebApplicationWithPodsOfBothFamilies(t *testing.T) {
 func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) {
 	shareAWebApplication(t, lab.IPv6, false)
 }
+
+// TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
+func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
+	shareAWebApplication(t, lab.LinkLocal, false)
+}

@@ -19,11 +19,6 @@ import (
 // TestTwoLaptopsShareAWebApplication is the way of a pod: found, asked, accepted, run abroad, reached, ended.
 func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4, false) }
 
-// TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
-func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
-	shareAWebApplication(t, lab.LinkLocal, false)
-}
-
 func shareAWebApplication(t *testing.T, lan lab.Family, both bool) {
 	l := laptops(t, lab.Options{Laptops: 2, LAN: lan, Config: map[string]any{"ipv6": both}})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
@@ -146,7 +141,7 @@ func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
 		t.Error("logs: nothing")
 	}
 	forwarded, _, err := alice.Exec(t.Context(), "sh", "-c",
-		"kith-k8s kubectl -n shop port-forward pod/"+name+" 18080:8080 >/tmp/pf.log 2>&1 & p=$!; i=0; while [ $i -lt 50 ]; do curl -sf http://127.0.0.1:18080/ && break; i=$((i+1)); sleep 0.1; done; kill $p")
+		"kith-k8s kubectl -n shop port-forward pod/"+name+" 18080:8080 >/tmp/pf.log 2>&1 & p=$!; i=0; while [ $i -lt 600 ]; do curl -sf http://127.0.0.1:18080/ && break; i=$((i+1)); sleep 0.1; done; kill $p")
 	if err != nil || !strings.Contains(forwarded, name) {
 		t.Errorf("port-forward: %q, %v", forwarded, err)
 	}
@@ -161,12 +156,12 @@ func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
 // hears starts a kubectl command that follows a pod's output, has the pod say word, and wants to see it.
 func hears(t *testing.T, alice *lab.Laptop, pod, command, word string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out bytes.Buffer
 	done := make(chan error, 1)
 	go func() {
-		done <- alice.Run(ctx, lab.Command{Args: []string{"sh", "-c", "timeout 15 kith-k8s kubectl -n shop " + command + " | grep -m1 " + word}, Stdout: &out})
+		done <- alice.Run(ctx, lab.Command{Args: []string{"sh", "-c", "timeout 150 kith-k8s kubectl -n shop " + command + " | grep -m1 " + word}, Stdout: &out})
 	}()
 	for { // said again until it is heard: nobody tells when the follower is there
 		kubectl(t, alice, "-n", "shop", "exec", pod, "--", "/app", "get", "http://127.0.0.1:8080/log?line="+word)

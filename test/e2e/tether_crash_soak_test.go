@@ -190,6 +190,13 @@ func TestASwitchSurvivesWhatEndsInItsMiddle(t *testing.T) {
 	}
 }
 
+// TestACompanyWithAClusterOfItsOwnRunsALaptop is TestACompanyRunsALaptop with a cluster that somebody else runs.
+func TestACompanyWithAClusterOfItsOwnRunsALaptop(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	attach(t, l.Laptop("bob"))
+	companyRuns(t, l)
+}
+
 // TestTwoMinutesWithoutTheCompany: what it runs on the laptop goes on, without a restart, and all is as before when it is back.
 func TestTwoMinutesWithoutTheCompany(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})

@@ -87,12 +87,15 @@ func (w *world) api(p *lab.Laptop) (client.Client, error) {
 	if c := w.apis[p.Name()]; c != nil {
 		return c, nil
 	}
-	c, err := apiOf(p, 5*time.Second)
+	c, err := apiOf(p, apiPatience)
 	if err == nil {
 		w.apis[p.Name()] = c
 	}
 	return c, err
 }
+
+// apiPatience is how long an API server that is there takes, on a machine that is busy with other things.
+const apiPatience = 30 * time.Second
 
 // apiOf is a client of a laptop's API server, each request of which may take so long.
 func apiOf(p *lab.Laptop, within time.Duration) (client.Client, error) {
@@ -119,7 +122,7 @@ func (w *world) list(p *lab.Laptop, into client.ObjectList, options ...client.Li
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Name(), err)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), apiPatience)
 	defer cancel()
 	if err := c.List(ctx, into, options...); err != nil {
 		return fmt.Errorf("%s: %w", p.Name(), err)
@@ -189,7 +192,7 @@ func (w *world) well() string {
 
 // reach asks a pod of the echo image from alice.
 func (w *world) reach(ip string) error {
-	c := http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: w.alice.Dial, DisableKeepAlives: true}}
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: w.alice.Dial, DisableKeepAlives: true}}
 	resp, err := c.Get("http://" + ip + ":8080/")
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func TestContactsLearnWhoIsThere(t *testing.T) {
 	if !ok {
 		t.Fatal("no client")
 	}
-	if _, err := client.Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := client.Hello(within(t, patience)); err != nil {
 		t.Error(err)
 	}
 	if n := len(client.conns); n != 1 {
@@ -338,7 +338,7 @@ func TestAPresenceThatIsNoneIsRefused(t *testing.T) {
 				fmt.Fprint(w, strings.ReplaceAll(body, `"ID"`, `"`+s.config.Identity.ID().String()+`"`))
 			})
 		})
-		_, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 5*time.Second))
+		_, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, patience))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want it to say %q", err, says)
 		}

@@ -44,7 +44,7 @@ func TestAddressesThatLeadNowhereAreStrayedPast(t *testing.T) {
 func TestUnreachableSaysWhy(t *testing.T) {
 	alice, stranger := someone(t), bob(t, Limits{})
 	nobody := someone(t).ID()
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	var unreachable *UnreachableError
 
 	_, err := dialer(t, alice, nobody, closed(t), closed(t)).Hello(ctx)
@@ -86,7 +86,7 @@ func TestAddressesChangeUnderWay(t *testing.T) {
 	alice, who := someone(t), someone(t)
 	before := serve(t, who, "127.0.0.1:0", Limits{})
 	client := dialer(t, alice, who.ID(), before.addr)
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	if _, err := client.Hello(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestAddressesChangeUnderWay(t *testing.T) {
 func TestAFirstContactStaysWithWhoAnsweredFirst(t *testing.T) {
 	alice, first, second := someone(t), bob(t, Limits{}), bob(t, Limits{})
 	client := dialer(t, alice, identity.ID{}, first.addr)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	if _, err := client.Hello(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +117,11 @@ func TestAFirstContactStaysWithWhoAnsweredFirst(t *testing.T) {
 func TestAClosedClientDialsNoMore(t *testing.T) {
 	bob := bob(t, Limits{})
 	client := dialer(t, someone(t), bob.ID(), bob.addr)
-	if _, err := client.Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := client.Hello(within(t, patience)); err != nil {
 		t.Fatal(err)
 	}
 	client.Close()
-	if _, err := client.Hello(within(t, 5*time.Second)); !errors.Is(err, errClosed) {
+	if _, err := client.Hello(within(t, patience)); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 }

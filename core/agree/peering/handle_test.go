@@ -71,7 +71,7 @@ func TestAddedRoutesSpeakHTTP2AndStreamPastAllDeadlines(t *testing.T) {
 	bob := bob(t, short, cluster(t))
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	get := func(path string) *http.Response {
-		req, err := http.NewRequestWithContext(within(t, 10*time.Second), http.MethodGet, client.BaseURL()+path, nil)
+		req, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, client.BaseURL()+path, nil)
 		must(t, err)
 		resp, err := client.Transport().RoundTrip(req)
 		must(t, err)
@@ -116,7 +116,7 @@ func TestUpgradesGoThrough(t *testing.T) {
 	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond}
 	bob := bob(t, short, cluster(t))
 	client := dialer(t, alice, bob.ID(), closed(t), bob.addr)
-	conn, err := client.DialTLS(within(t, 5*time.Second))
+	conn, err := client.DialTLS(within(t, patience))
 	must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(2 * time.Minute))
@@ -154,7 +154,7 @@ func TestCallsUnderWayFinishWhenTheServerEnds(t *testing.T) {
 	var out struct{ Done bool }
 	result := make(chan error, 1)
 	go func() {
-		result <- client.Call(within(t, 5*time.Second), http.MethodGet, "/kith/v2/slow", nil, &out)
+		result <- client.Call(within(t, patience), http.MethodGet, "/kith/v2/slow", nil, &out)
 	}()
 	<-began
 	stopped := make(chan struct{})
@@ -176,7 +176,7 @@ func TestCallsUnderWayFinishWhenTheServerEnds(t *testing.T) {
 
 func TestAConnectionForUpgradesIsPinned(t *testing.T) {
 	alice, bob, mallory := someone(t), bob(t, Limits{}), bob(t, Limits{})
-	conn, err := dialer(t, alice, bob.ID(), mallory.addr).DialTLS(within(t, 5*time.Second))
+	conn, err := dialer(t, alice, bob.ID(), mallory.addr).DialTLS(within(t, patience))
 	var mismatch *identity.MismatchError
 	if !errors.As(err, &mismatch) {
 		t.Errorf("another key passes: %v, %v", conn, err)

@@ -86,7 +86,7 @@ func TestHeadersThatStandForMuchMoreEndTheConnection(t *testing.T) {
 			t.Errorf("%s: %d requests of 32 KiB each came to a handler", path, answered.Load())
 		}
 	}
-	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {
+	if _, err := dialer(t, alice, bob.ID(), bob.addr).Hello(within(t, patience)); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
 }

@@ -38,7 +38,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x0
 // isCut reads until the server cuts, long before a caller without deadlines of its own would give up.
 func isCut(t testing.TB, conn net.Conn) {
 	t.Helper()
-	conn.SetReadDeadline(time.Now().Add(8 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(patience))
 	_, err := io.Copy(io.Discard, conn)
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
@@ -117,7 +117,7 @@ func TestSlowCallersAreCut(t *testing.T) {
 		req, err := http.NewRequest(http.MethodPost, client.BaseURL()+"/kith/v2/requests", pr)
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, 8*time.Second)))
+		resp, err := client.Transport().RoundTrip(req.WithContext(within(t, patience)))
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal("the server does not cut")
 		} else if err == nil {
@@ -397,7 +397,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 	bob := bob(t, Limits{Strangers: 4})
 	bob.recognised[friend.ID()] = true
 	before := dialer(t, friend, bob.ID(), bob.addr)
-	stream, err := before.presence(within(t, 20*time.Second))
+	stream, err := before.presence(within(t, patience))
 	must(t, err)
 	defer stream.close()
 

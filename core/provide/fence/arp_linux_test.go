@@ -56,11 +56,11 @@ func (p wireTap) whoHas(target, sender netip.Addr) {
 	p.frame(everybody, p.mac, unix.ETH_P_ARP, body)
 }
 
-// answered reports whether somebody says to have the address.
-func (p wireTap) answered(target netip.Addr) bool {
+// answered reports whether somebody says to have the address, as is to be or not.
+func (p wireTap) answered(target netip.Addr, comes bool) bool {
 	p.w.must(unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}))
 	buf := make([]byte, 2048)
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(within(comes)); time.Now().Before(end); {
 		n, _, err := unix.Recvfrom(p.fd, buf, 0)
 		if err != nil || n < 42 || binary.BigEndian.Uint16(buf[12:]) != unix.ETH_P_ARP || buf[21] != 2 {
 			continue
@@ -104,7 +104,7 @@ func TestAGuestIsOneNeighbourAndLearnsNoOtherAddress(t *testing.T) {
 	}
 	guest := w.tap("web1", "eth0")
 	guest.whoHas(addr(hostLAN), addr(web1))
-	if !guest.answered(addr(hostLAN)) {
+	if !guest.answered(addr(hostLAN), true) {
 		t.Fatal("without a fence, the laptop does not answer for its address on the LAN")
 	}
 	w.must(w.fence.Set(twoTenants()))
@@ -117,11 +117,11 @@ func TestAGuestIsOneNeighbourAndLearnsNoOtherAddress(t *testing.T) {
 		}
 	}
 	guest.whoHas(addr(hostLAN), addr(web1))
-	if guest.answered(addr(hostLAN)) {
+	if guest.answered(addr(hostLAN), false) {
 		t.Error("the laptop answers a guest for its address on the LAN")
 	}
 	guest.whoHas(addr(gateway1), addr(web1))
-	if !guest.answered(addr(gateway1)) {
+	if !guest.answered(addr(gateway1), true) {
 		t.Error("a guest does not find the other end of its link")
 	}
 	w.expect("web1", web2, "web2")

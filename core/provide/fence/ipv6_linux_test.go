@@ -171,7 +171,7 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHisByIPv6(t *testing.T) {
 		w.address(one.place, "lo", one.addr+"/32")
 	}
 	for _, c := range closed {
-		if w.flood6(c.from, c.source, c.place, c.to) != 1 {
+		if w.flood6(c.from, c.source, c.place, c.to, 1) != 1 {
 			t.Fatalf("without a fence, from %s at %s to %s: not heard", c.source, c.from, c.to)
 		}
 	}
@@ -179,7 +179,7 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHisByIPv6(t *testing.T) {
 	var done sync.WaitGroup
 	for _, c := range closed {
 		done.Go(func() {
-			if w.flood6(c.from, c.source, c.place, c.to) != 0 {
+			if w.flood6(c.from, c.source, c.place, c.to, 0) != 0 {
 				t.Errorf("from %s at %s to %s: heard", c.source, c.from, c.to)
 			}
 		})
@@ -198,8 +198,8 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHisByIPv6(t *testing.T) {
 	}...)
 }
 
-// flood6 counts what is heard at a place of one datagram from an address of another.
-func (w *world) flood6(from, source, place, to string) (heard int) {
+// flood6 counts what is heard at a place of one datagram from an address of another, of which as many are to be.
+func (w *world) flood6(from, source, place, to string, want int) (heard int) {
 	w.t.Helper()
 	var at net.PacketConn
 	w.in(place, func() (err error) {
@@ -216,8 +216,8 @@ func (w *world) flood6(from, source, place, to string) (heard int) {
 		_, err = c.Write([]byte("hello"))
 		return err
 	})
-	_ = at.SetReadDeadline(time.Now().Add(patience))
 	for b := make([]byte, 16); ; heard++ {
+		_ = at.SetReadDeadline(time.Now().Add(within(heard < want)))
 		if _, _, err := at.ReadFrom(b); err != nil {
 			return heard
 		}
@@ -241,14 +241,14 @@ func TestErrorsAreHeardFromTheEndsOfAConnectionOnlyByIPv6(t *testing.T) {
 	}
 	for _, a := range attacks {
 		f := w.flow6(a.victim, a.at, a.with)
-		if w.refuse6(a.from, a.as, f); !f.broken() {
+		if w.refuse6(a.from, a.as, f); !f.broken(true) {
 			t.Fatalf("without a fence, %s: the error did not arrive", a.what)
 		}
 	}
 	w.must(w.fence.Set(six6(both())))
 	for _, a := range attacks {
 		f := w.flow6(a.victim, a.at, a.with)
-		if w.refuse6(a.from, a.as, f); f.broken() {
+		if w.refuse6(a.from, a.as, f); f.broken(false) {
 			t.Errorf("%s: heard", a.what)
 		}
 		if err := f.say(); err != nil {
@@ -265,7 +265,7 @@ func TestErrorsAreHeardFromTheEndsOfAConnectionOnlyByIPv6(t *testing.T) {
 		{"an own pod at a provider, to one at another", "bea", beas, carols, "carol", carols},
 	} {
 		f := w.flow6(c.victim, c.at, c.with)
-		if w.refuse6(c.from, c.as, f); !f.broken() {
+		if w.refuse6(c.from, c.as, f); !f.broken(true) {
 			t.Errorf("%s: not heard", c.what)
 		}
 	}
@@ -329,10 +329,10 @@ func TestWhatOfALinkGuestsReach(t *testing.T) {
 	if local == "" {
 		t.Fatal("the host has no address of the guest's link")
 	}
-	try := func(to string) (err error) {
+	try := func(to string, comes bool) (err error) {
 		w.in("web1", func() error {
 			var c net.Conn
-			if c, err = net.DialTimeout("tcp", to, patience); err == nil {
+			if c, err = net.DialTimeout("tcp", to, within(comes)); err == nil {
 				c.Close()
 			}
 			return nil
@@ -365,7 +365,7 @@ func TestWhatOfALinkGuestsReach(t *testing.T) {
 		w.must(err)
 		return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && strings.HasPrefix(r.Dst.String(), prefix) })
 	}
-	if err := try("[" + local + "%" + w.zone("web1", "eth0") + "]:80"); err != nil {
+	if err := try("["+local+"%"+w.zone("web1", "eth0")+"]:80", true); err != nil {
 		t.Fatalf("without a fence: %v", err)
 	}
 	advertise("2001:bad:1::")
@@ -375,7 +375,7 @@ func TestWhatOfALinkGuestsReach(t *testing.T) {
 		}
 	}
 	w.must(w.fence.Set(six6(twoTenants())))
-	if try("["+local+"%"+w.zone("web1", "eth0")+"]:80") == nil {
+	if try("["+local+"%"+w.zone("web1", "eth0")+"]:80", false) == nil {
 		t.Error("a guest reached the host by its address of the link")
 	}
 	w.expect("web1", web2, "web2") // by its router, which it finds

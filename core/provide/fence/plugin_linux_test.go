@@ -106,12 +106,12 @@ func (w *world) local(place, link string) string {
 	return ""
 }
 
-// byLink reports whether a place reaches an address of its link by TCP.
-func (w *world) byLink(from, to string) (got bool) {
+// byLink reports whether a place reaches an address of its link by TCP, as it is to or not.
+func (w *world) byLink(from, to string, comes bool) (got bool) {
 	w.t.Helper()
 	at := net.JoinHostPort(to+"%"+w.zone(from, "eth0"), "80")
 	w.in(from, func() error {
-		c, err := net.DialTimeout("tcp6", at, patience)
+		c, err := net.DialTimeout("tcp6", at, within(comes))
 		if got = err == nil; got {
 			c.Close()
 		}
@@ -174,14 +174,14 @@ func TestGuestsOfAPluginAreFencedOnTheirLinks(t *testing.T) {
 			toHost = w.local("host", "cni0")
 		}
 		toOwn := w.local("own", "eth0")
-		if !w.byLink("guest", toHost) || bridged && !w.byLink("guest", toOwn) {
+		if !w.byLink("guest", toHost, true) || bridged && !w.byLink("guest", toOwn, true) {
 			t.Fatal("without a fence, a guest does not reach the node and the owner's pod by IPv6")
 		}
 		for _, to := range []string{ownPod, hostLAN, kinIP, internet} {
 			w.expect("guest", to, open)
 		}
 		w.address("guest", "lo", nobodyIP+"/32")
-		if w.flood("guest", nobodyIP, "kin", kinIP, 1) != 1 {
+		if w.flood("guest", nobodyIP, "kin", kinIP, 1, 1) != 1 {
 			t.Fatal("without a fence, a guest is not heard in another's name")
 		}
 		before := w.known("host", w.inside("guest", bridged), unix.AF_INET)
@@ -190,7 +190,7 @@ func TestGuestsOfAPluginAreFencedOnTheirLinks(t *testing.T) {
 			t.Fatalf("without a fence, 400 invented senders made %d neighbours", n)
 		}
 		w.settled(f, guestsOfAlice())
-		if w.byLink("guest", toHost) || bridged && w.byLink("guest", toOwn) {
+		if w.byLink("guest", toHost, false) || bridged && w.byLink("guest", toOwn, false) {
 			t.Error("a guest reaches the node, or the owner's pod, by IPv6")
 		}
 		for to, want := range map[string]outcome{kinIP: "kin", internet: "lan"} {
@@ -204,7 +204,7 @@ func TestGuestsOfAPluginAreFencedOnTheirLinks(t *testing.T) {
 		w.expect("own", guestIP, "guest")
 		w.expect("host", guestIP, "guest")
 		w.expect("own", own2IP, "own2")
-		if bridged && !w.byLink("own", w.local("own2", "eth0")) {
+		if bridged && !w.byLink("own", w.local("own2", "eth0"), true) {
 			t.Error("the owner's pods do not reach each other by IPv6")
 		}
 		before = w.known("host", w.inside("guest", bridged), unix.AF_INET)
@@ -214,7 +214,7 @@ func TestGuestsOfAPluginAreFencedOnTheirLinks(t *testing.T) {
 		}
 		// In the name of the owner's pod, and of its link-layer address.
 		victim := w.tap("own2", "eth0")
-		if w.flood("guest", nobodyIP, "kin", kinIP, 1) != 0 {
+		if w.flood("guest", nobodyIP, "kin", kinIP, 1, 0) != 0 {
 			t.Error("a guest was heard in the name of the owner's pod")
 		}
 		if bridged {
@@ -266,7 +266,7 @@ func TestAGuestThatIsAwaitedBeginsNothing(t *testing.T) {
 		w.pod("late", "10.42.0.30", bridged)
 		w.serve("late")
 		toHost := w.local("host", w.inside("late", bridged))
-		if w.byLink("late", toHost) || bridged && w.byLink("late", w.local("own", "eth0")) {
+		if w.byLink("late", toHost, false) || bridged && w.byLink("late", w.local("own", "eth0"), false) {
 			t.Error("a guest that is awaited reaches the node, or the owner's pod, by IPv6")
 		}
 		for _, to := range []string{ownPod, hostLAN, internet, guestIP, beas} {
@@ -279,7 +279,7 @@ func TestAGuestThatIsAwaitedBeginsNothing(t *testing.T) {
 		w.expect("own", hostLAN, "host")
 		w.expect("own", own2IP, "own2")
 		w.expect("guest", internet, "lan") // one that is known
-		if bridged && !w.byLink("own", w.local("own2", "eth0")) {
+		if bridged && !w.byLink("own", w.local("own2", "eth0"), true) {
 			t.Error("the owner's pods do not reach each other by IPv6")
 		}
 		// It came out to be the owner's: nothing is awaited any more.
@@ -343,7 +343,7 @@ func TestWhereNobodySeesWhoComesTheyBeginNothing(t *testing.T) {
 		f.Heard(time.Now())
 		w.must(f.Set(rel))
 		w.expect("late", internet, "lan")
-		if bridged && !w.byLink("late", w.local("own", "eth0")) {
+		if bridged && !w.byLink("late", w.local("own", "eth0"), true) {
 			t.Error("the owner's pods do not reach each other by IPv6")
 		}
 

@@ -91,7 +91,11 @@ func sendPacket(ctx context.Context, addr string, size int) (*Packet, error) {
 		return nil, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+	late := time.Now().Add(3 * time.Second)
+	if ends, ok := ctx.Deadline(); ok && ends.Before(late) {
+		late = ends
+	}
+	_ = c.SetDeadline(late)
 	out := make([]byte, size)
 	_, _ = io.ReadFull(blobReader(int64(size)), out)
 	if _, err := c.Write(out); err != nil {

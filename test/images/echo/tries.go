@@ -32,13 +32,15 @@ type Try struct {
 }
 
 const (
-	atOnce   = 32 // tries
-	knock    = 3 * time.Second
+	atOnce   = 64 // tries
+	knock    = 30 * time.Second
+	glance   = 3 * time.Second // for an answer that must not come
 	transfer = time.Minute
 )
 
 // tries reads lines from its input, "tcp ADDR BYTES", "udp ADDR BYTES" and "dial ADDR", tries them all, many at once, and says what came
 // of each, one JSON object a line, in the same order. What is sent to another echo is checked by its hash. That some fail is no error.
+// A line that begins with "closed " is given up soon: nobody is to answer.
 func tries(args []string) error {
 	if len(args) > 0 {
 		return errUse
@@ -79,10 +81,16 @@ func tryAll(lines []string) []Try {
 }
 
 func (t *Try) run(ctx context.Context) error {
-	f := append(strings.Fields(t.Line), "0", "0", "0")
+	line, closed := strings.CutPrefix(t.Line, "closed ")
+	f := append(strings.Fields(line), "0", "0", "0")
 	size, err := strconv.Atoi(f[2])
 	if err != nil {
 		return err
+	}
+	if closed {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, glance)
+		defer cancel()
 	}
 	switch f[0] {
 	case "dial":
@@ -133,7 +141,7 @@ func (t *Try) post(ctx context.Context, addr string, size int64) error {
 
 // packet sends one of so many bytes, and again when there is no answer: UDP may lose any.
 func (t *Try) packet(ctx context.Context, addr string, size int) (err error) {
-	for t.Lost = 0; t.Lost < 3; t.Lost++ {
+	for t.Lost = 0; t.Lost < 3 && ctx.Err() == nil; t.Lost++ {
 		var p *Packet
 		if p, err = sendPacket(ctx, addr, size); err == nil {
 			t.Connected = true

@@ -15,6 +15,11 @@ func TestTriesSayWhatCameOfEach(t *testing.T) {
 	}
 	defer packets.Close()
 	go echoPackets(packets)
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	other, err := net.Listen("tcp", "127.0.0.1:0") // it hangs up on everybody
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +48,8 @@ func TestTriesSayWhatCameOfEach(t *testing.T) {
 		{"tcp " + other.Addr().String() + " 1", "", "", "E", true},
 		{"tcp 127.0.0.1:1 1", "", "", "refused", false},
 		{"dial 127.0.0.1:1", "", "", "refused", false},
+		{"closed dial " + web, "", "", "", true},
+		{"closed udp " + silent.LocalAddr().String() + " 1", "", "", "timeout", false},
 		{"udp 127.0.0.1:1 1", "", "", "refused", false},
 		{"sctp 127.0.0.1:1", "", "", "none of", false},
 		{"tcp " + web + " many", "", "", "many", false},
