@@ -26,13 +26,13 @@ import (
 
 // newMetrics makes the metrics, and opens their address if there is to be one.
 func (d *Daemon) newMetrics() (err error) {
-	d.metrics = metrics.New(d.backend.Facts, ctrlmetrics.Registry, map[string][]string{
-		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
-		string(audit.Kube):    door.RefusedReasons(),
-		string(audit.Company): company.RefusedReasons(),
-		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
-		string(audit.Socket):  {localapi.RefusedUser},
-		string(audit.Front):   frontdoor.RefusedReasons(),
+	d.metrics = metrics.New(d.backend.Facts, ctrlmetrics.Registry, map[audit.Door][]audit.Reason{
+		audit.PeerAPI: {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
+		audit.Kube:    door.RefusedReasons(),
+		audit.Company: company.RefusedReasons(),
+		audit.Kubelet: {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
+		audit.Socket:  {localapi.RefusedUser},
+		audit.Front:   frontdoor.RefusedReasons(),
 	}, d.log)
 	d.backend.Metrics = d.metrics.Write
 	d.parts = newParts(d.metrics, d.changed.Notify)
@@ -52,7 +52,7 @@ func (d *Daemon) newAudit() *audit.Log {
 			}
 			return d.directory.PeerName(id)
 		},
-		Count: func(door audit.Door, reason string) { d.metrics.Refused(string(door), reason) },
+		Count: func(door audit.Door, reason audit.Reason) { d.metrics.Refused(door, reason) },
 		Tell: func(peer, id, message string) {
 			who := cmp.Or(peer, "a stranger, "+id)
 			d.publish(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer, Message: who + " was " + message})

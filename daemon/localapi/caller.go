@@ -31,7 +31,7 @@ type caller struct {
 }
 
 // RefusedUser is the reason of a refusal (audit.Refusal).
-const RefusedUser = "user"
+const RefusedUser audit.Reason = "user"
 
 type callerKey struct{}
 

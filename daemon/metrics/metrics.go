@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"kith.dev/core/trust/audit"
 )
 
 // The metrics that are counted as things happen; the others are looked up with each scrape.
@@ -40,7 +42,7 @@ type Metrics struct {
 
 // New makes them. gather is called with every scrape and must be back when its context ends, with what it has; controllers has what
 // controller-runtime counts; refused are the doors and reasons that Refused will be called with.
-func New(gather func(context.Context) Facts, controllers prometheus.Gatherer, refused map[string][]string, log *slog.Logger) *Metrics {
+func New(gather func(context.Context) Facts, controllers prometheus.Gatherer, refused map[audit.Door][]audit.Reason, log *slog.Logger) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), controllers: controllers, counters: map[string]*prometheus.CounterVec{}, log: log}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	asked := &collector{gather: gather, descs: map[string]desc{}}
@@ -61,7 +63,7 @@ func New(gather func(context.Context) Facts, controllers prometheus.Gatherer, re
 	}
 	for door, reasons := range refused {
 		for _, reason := range reasons {
-			m.counters[refusals].WithLabelValues(door, reason)
+			m.counters[refusals].WithLabelValues(string(door), string(reason))
 		}
 	}
 	return m
@@ -87,8 +89,8 @@ func (m *Metrics) Answered(route string, status int) {
 }
 
 // Refused counts somebody who was not let in, or not heard, at a door.
-func (m *Metrics) Refused(door, reason string) {
-	m.counters[refusals].WithLabelValues(door, reason).Inc()
+func (m *Metrics) Refused(door audit.Door, reason audit.Reason) {
+	m.counters[refusals].WithLabelValues(string(door), string(reason)).Inc()
 }
 
 // all is what is scraped.

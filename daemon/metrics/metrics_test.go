@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"kith.dev/core/api"
+	"kith.dev/core/trust/audit"
 )
 
 var update = flag.Bool("update", false, "write the table in docs/metrics.md anew")
@@ -93,7 +94,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 }
 
 func counted() *Metrics {
-	m := New(everything, controllers(), map[string][]string{"kube": {"contract"}}, slog.New(slog.DiscardHandler))
+	m := New(everything, controllers(), map[audit.Door][]audit.Reason{"kube": {"contract"}}, slog.New(slog.DiscardHandler))
 	m.Failed("the gateway")
 	m.Event("PeerSeen", "info")
 	m.RequestAnswered("declined")

@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/lab"
+	"kith.dev/test/pace"
 )
 
 // endpoints gives those of web in a namespace of a laptop: by address, whether they are ready and serving.
@@ -127,8 +128,8 @@ func hang(t *testing.T, l *lab.Lab) {
 	in15 := func(what string, frozen time.Time, at metav1.Time) {
 		t.Helper()
 		took := at.Sub(frozen.Truncate(time.Second))
-		if took > limit || took < 5*time.Second {
-			t.Errorf("%s after %s, want it within %s", what, took, limit)
+		if pace.Within(t, what, took, limit); took < 5*time.Second {
+			t.Errorf("%s after %s already", what, took)
 		}
 		t.Logf("%s after %s", what, took)
 	}

@@ -106,7 +106,7 @@ func (w *badInput) commands(t *testing.T) {
 		{"contract verify ./nothing.json", []string{"nothing.json"}},
 		{"contract verify nothing", []string{"nothing"}},
 	} {
-		out, stderr, err := w.alice.Exec(t.Context(), append([]string{"timeout", "20", "kith"}, strings.Fields(c.args)...)...)
+		out, stderr, err := w.alice.Exec(t.Context(), append([]string{"timeout", "200", "kith"}, strings.Fields(c.args)...)...)
 		if err == nil {
 			t.Errorf("kith %s: passes: %s", c.args, out)
 			continue

@@ -40,7 +40,7 @@ func TestAPeerOfTheVersionBefore(t *testing.T) {
 	// ends has one of the two end all that there is between them.
 	ends := func(by, other, home *lab.Laptop) {
 		t.Helper()
-		kubectl(t, home, "delete", "namespace", "shop", "--timeout=90s")
+		kubectl(t, home, "delete", "namespace", "shop", "--timeout=3m")
 		kith(t, by, "unpeer", other.Name(), "--yes")
 		eventually(t, time.Minute, "no contract is left", func() string {
 			a, b := peerOf(t, alice, "bob"), peerOf(t, bob, "alice")

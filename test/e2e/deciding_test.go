@@ -121,7 +121,7 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 		kubectl(t, bob, "-n", "own", "run", "fourth", "--image=kith.dev/echo:1")
 	})
 	t.Run("the house is kept", func(t *testing.T) {
-		kubectl(t, bob, "delete", "namespace", "old", "--timeout=30s")
+		kubectl(t, bob, "delete", "namespace", "old", "--timeout=3m")
 		kubectl(t, bob, "create", "namespace", "new")
 		eventually(t, 20*time.Second, "a new namespace has its account and certificate", func() string {
 			out, _ := bob.Kubectl(t.Context(), "-n", "new", "get", "serviceaccount/default", "configmap/kube-root-ca.crt", "-o", "name")

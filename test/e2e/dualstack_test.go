@@ -113,7 +113,7 @@ func TestPodsOfBothFamilies(t *testing.T) {
 	}
 	node := kubectl(t, alice, "get", "node", "alice", "-o", `jsonpath={.status.addresses[1].address}`)
 	for _, url := range append(urls[1:3:3], "http://["+node+"]:30086/") {
-		if out, stderr, err := alice.Exec(t.Context(), "curl", "-sf", "-g", "-m", "5", url); err != nil || !strings.Contains(out, `"name"`) {
+		if out, stderr, err := alice.Exec(t.Context(), "curl", "-sf", "-g", "-m", "60", url); err != nil || !strings.Contains(out, `"name"`) {
 			t.Errorf("the laptop itself to %s: %s %s %v", url, out, stderr, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestPodsOfBothFamilies(t *testing.T) {
 		if _, stderr, err := alice.Exec(t.Context(), "nft", "delete", "table", "ip6", "kith-engine"); err != nil { // what keeps it out
 			t.Fatal(err, stderr)
 		}
-		if out, said, err := lan.Exec(t.Context(), "curl", "-s", "-g", "-m", "5", "http://["+webSix.String()+"]:8080/"); err != nil || !strings.Contains(out, `"name"`) {
+		if out, said, err := lan.Exec(t.Context(), "curl", "-s", "-g", "-m", "60", "http://["+webSix.String()+"]:8080/"); err != nil || !strings.Contains(out, `"name"`) {
 			t.Errorf("without the table it is not reached, either: this shows nothing: %s %s %v", out, said, err)
 		}
 	})

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +24,23 @@ import (
 
 // labs counts those that this process brought up.
 var labs atomic.Int32
+
+// archives is where the test images are, for all labs of this process.
+var archives string
+
+// testImages builds them once: that takes as long as a laptop takes to start.
+var testImages = sync.OnceValues(func() (paths []string, err error) {
+	if archives, err = os.MkdirTemp("", "kith-images-"); err != nil {
+		return nil, err
+	}
+	return images.Build(context.Background(), archives)
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(archives)
+	os.Exit(code)
+}
 
 // laptops brings a lab up for one test. Tests run two at a time (scripts/test.sh): a lab waits more than it computes.
 func laptops(t *testing.T, options lab.Options) *lab.Lab {
@@ -39,12 +58,11 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 	// With the process and a number in its name, so that no two on one machine take each other's lab down.
 	options.Name = fmt.Sprintf("%s%d-%d", options.Name[:min(len(options.Name), 9)], os.Getpid(), labs.Add(1))
 	if !options.NoEngine {
-		dir := filepath.Join(t.TempDir(), "images")
-		archives, err := images.Build(t.Context(), dir)
+		archives, err := testImages()
 		if err != nil {
 			t.Fatalf("build the test images: %v", err)
 		}
-		options.Images = append(archives, options.Images...)
+		options.Images = append(slices.Clone(archives), options.Images...)
 	}
 	if level := os.Getenv("KITH_LOG"); level != "" {
 		if options.Config == nil {

@@ -263,12 +263,12 @@ func TestACompanyRunsALaptopThatHasK3s(t *testing.T) {
 	eventually(t, 30*time.Second, "the house is kept", func() string {
 		return kubectlUntil(t, alice, "default", "-n", "passing", "get", "serviceaccount", "default", "-o", "jsonpath={.metadata.name}")
 	})
-	kubectl(t, alice, "delete", "namespace", "passing", "--timeout=30s")
+	kubectl(t, alice, "delete", "namespace", "passing", "--timeout=3m")
 	if list := pods(t, alice, "-n", "own"); len(list) != 1 || list[0].Metadata.Name != was.Metadata.Name || !list[0].ready() || list[0].Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("pods of alice's own: %+v", list)
 	}
 
-	t.Log(kith(t, alice, "untether", "--yes", "--timeout", "30s"))
+	t.Log(kith(t, alice, "untether", "--yes", "--timeout", "3m"))
 	untetheredWithin(t, alice, bob, time.Minute)
 	if out := told(); strings.Contains(out, "disable-scheduler") {
 		t.Errorf("K3s is still told\n%s", out)

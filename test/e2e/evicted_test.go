@@ -91,7 +91,7 @@ func evictedAbroad(t *testing.T, alice, bob *lab.Laptop, twin string) {
 	}
 
 	began := time.Now()
-	kubectl(t, bob, "drain", "bob", "--pod-selector=kith.dev/consumer-name=alice", "--delete-emptydir-data", "--timeout=60s")
+	kubectl(t, bob, "drain", "bob", "--pod-selector=kith.dev/consumer-name=alice", "--delete-emptydir-data", "--timeout=3m")
 	defer kubectl(t, bob, "uncordon", "bob")
 	eventually(t, time.Minute, "the drained pod is evicted at home", func() string {
 		if got := endOf(t, alice, second); !strings.HasPrefix(got, "Failed Evicted: ") || !strings.HasSuffix(got, "[EvictionByEvictionAPI]") {

@@ -64,7 +64,7 @@ echo $! >/var/lib/kith/kithd-test.pid`, lab.Kubeconfig)
 		t.Errorf("the doctor does not say that corp-2 is left out:\n%s", strings.Join(notOK(found), "\n"))
 	}
 
-	kith(t, alice, "peer", status.ID, "--cpu", "500m", "--memory", "256Mi", "--pods", "8", "--timeout", "60s")
+	kith(t, alice, "peer", status.ID, "--cpu", "500m", "--memory", "256Mi", "--pods", "8", "--timeout", "3m")
 	kubectl(t, alice, "create", "namespace", "shop")
 	kith(t, alice, "offload", "shop", "--strategy", "remote")
 	if _, err := alice.KubectlInput(t.Context(), strings.NewReader(fmt.Sprintf(fourGuests, 4)), "-n", "shop", "apply", "-f", "-"); err != nil {

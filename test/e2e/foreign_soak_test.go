@@ -93,9 +93,9 @@ mkdir -p /var/lib/kith/k8s; cp /etc/kubernetes/admin.conf `+lab.Kubeconfig, fmt.
 		f.in(t, p, "cat > /etc/kubernetes/kube-proxy.yaml", foreignProxy)
 	}
 	eventually(t, 2*time.Minute, "both nodes are Ready, and there is DNS", func() string {
-		out, err := f.one.Kubectl(t.Context(), "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=20s")
+		out, err := f.one.Kubectl(t.Context(), "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=3m")
 		if err == nil {
-			out, err = f.one.Kubectl(t.Context(), "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=20s")
+			out, err = f.one.Kubectl(t.Context(), "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=3m")
 		}
 		if err != nil {
 			return out + err.Error()
@@ -178,7 +178,7 @@ func chartTable(t *testing.T, l *lab.Lab, nodes ...*lab.Laptop) {
 	o.ofNodes, o.lapses = true, calmFor
 	o.befriend = func(t *testing.T, consumer *lab.Laptop, ask []string) { s.lend(t, consumer, ask...) }
 	o.ready = func(t *testing.T) string {
-		if _, err := s.at.Kubectl(t.Context(), "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=30s"); err != nil {
+		if _, err := s.at.Kubectl(t.Context(), "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=3m"); err != nil {
 			return err.Error()
 		}
 		if pod, _ := chart.Leader(t.Context(), s.at); pod == "" {

@@ -75,7 +75,7 @@ func throughTheFrontDoor(t *testing.T, p *lab.Laptop) {
 	sh := func(script string, wants ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		err := p.Run(t.Context(), lab.Command{Args: []string{"timeout", "60", "bash", "-c", script}, Env: []string{"KUBECONFIG=/root/front.yaml"}, Stdout: &out, Stderr: &out})
+		err := p.Run(t.Context(), lab.Command{Args: []string{"timeout", "600", "bash", "-c", script}, Env: []string{"KUBECONFIG=/root/front.yaml"}, Stdout: &out, Stderr: &out})
 		for _, want := range wants {
 			if err != nil || !strings.Contains(out.String(), want) {
 				t.Errorf("%s: %v, want %q\n%s", script, err, want, out.String())
@@ -105,15 +105,18 @@ spec:
 	}
 	sh("kith-k8s kubectl apply --server-side -f /root/pods.yaml", "serverside-applied", "Warning: would violate PodSecurity")
 	sh("kith-k8s kubectl apply --server-side -f /root/pods.yaml; kith-k8s kubectl diff --server-side -f /root/pods.yaml && echo no difference", "no difference")
-	sh("kith-k8s kubectl -n shop wait --for condition=Ready pod/here pod/typed --timeout 50s", "pod/here condition met", "pod/typed condition met")
+	sh("kith-k8s kubectl -n shop wait --for condition=Ready pod/here pod/typed --timeout=3m", "pod/here condition met", "pod/typed condition met")
+	// says runs a command that does not end by itself until it says a word.
+	const says = `says() { w=$1; shift; "$@" <&0 > /tmp/said & p=$!; for i in $(seq 600); do grep -q "$w" /tmp/said && break; sleep 0.1; done; kill $p; cat /tmp/said; }; `
 	for _, how := range []string{"", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false KUBECTL_PORT_FORWARD_WEBSOCKETS=false "} {
 		sh(how+"kith-k8s kubectl -n shop exec here -- /bin/echo over there", "over there")
 		sh("head -c 5000000 /dev/zero | "+how+"kith-k8s kubectl -n shop exec -i here -- /bin/cat | wc -c", "5000000")
-		sh("(echo hello; sleep 2) | "+how+"timeout 10 kith-k8s kubectl -n shop attach -i typed; true", "hello")
-		sh(how+"kith-k8s kubectl -n shop port-forward pod/here 18081:8080 >/tmp/pf.log 2>&1 & p=$!; for i in $(seq 50); do curl -sf http://127.0.0.1:18081/ && echo fetched && break; sleep 0.1; done; kill $p; cat /tmp/pf.log", "fetched")
+		sh(says+"says hello env "+how+"kith-k8s kubectl -n shop attach -i typed < <(echo hello; exec sleep 100 2>/dev/null)", "hello")
+		sh(how+"kith-k8s kubectl -n shop port-forward pod/here 18081:8080 >/tmp/pf.log 2>&1 & p=$!; for i in $(seq 600); do curl -sf http://127.0.0.1:18081/ && echo fetched && break; sleep 0.1; done; kill $p; cat /tmp/pf.log", "fetched")
 	}
-	sh("timeout 5 kith-k8s kubectl -n shop logs -f here | head -n 1 | grep -c .", "1")
-	sh("timeout 5 kith-k8s kubectl -n shop get pods -w --output-watch-events > /tmp/w.log & sleep 2; kith-k8s kubectl -n shop annotate pod here seen=yes; sleep 1; cat /tmp/w.log", "MODIFIED")
+	sh(says+"says . kith-k8s kubectl -n shop logs -f here | head -n 1 | grep -c .", "1")
+	sh("(for i in $(seq 300); do kith-k8s kubectl -n shop annotate --overwrite pod here seen=$i; sleep 0.2; done) > /dev/null & a=$!; "+
+		says+"says MODIFIED kith-k8s kubectl -n shop get pods -w --output-watch-events; kill $a", "MODIFIED")
 	sh("head -c 900000 /dev/urandom | base64 -w0 | head -c 1000000 > /tmp/big; kith-k8s kubectl -n shop create configmap big --from-file=/tmp/big && kith-k8s kubectl -n shop get configmap big -o jsonpath='{.data.big}' | cmp - /tmp/big && echo the same", "the same")
 	sh(`head -c 4000000 /dev/zero | tr '\0' x > /tmp/huge; kith-k8s kubectl -n shop create configmap huge --from-file=/tmp/huge 2>&1; true`, "too")
 	sh("kith-k8s kubectl -n shop rollout status deployment/none 2>&1; true", "NotFound")

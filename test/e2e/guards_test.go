@@ -70,7 +70,7 @@ func (w *guarded) kith(t *testing.T, call string) (said string, refused bool) {
 	t.Helper()
 	method, rest, api := strings.Cut(call, " /")
 	if !api {
-		_, stderr, err := w.alice.Exec(t.Context(), append([]string{"timeout", "30", "kith"}, strings.Fields(call)...)...)
+		_, stderr, err := w.alice.Exec(t.Context(), append([]string{"timeout", "300", "kith"}, strings.Fields(call)...)...)
 		return stderr, err != nil
 	}
 	path, body, _ := strings.Cut(rest, " ")

@@ -110,7 +110,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 		}
 		return ""
 	})
-	must("kith-k8s", "kubectl", "wait", "--for=condition=Ready", "pod/echo", "--timeout=60s")
+	must("kith-k8s", "kubectl", "wait", "--for=condition=Ready", "pod/echo", "--timeout=3m")
 	life := func() string {
 		t.Helper()
 		return must("kith-k8s", "kubectl", "get", "pod", "echo", "-o", "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.podIP}")
@@ -143,7 +143,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 		address := strings.Fields(before)[2]
-		if out, err := inside("curl", "-sS", "--max-time", "5", "http://"+address+":8080/"); err != nil {
+		if out, err := inside("curl", "-sS", "--max-time", "60", "http://"+address+":8080/"); err != nil {
 			t.Errorf("the pod does not answer: %v: %s", err, out)
 		}
 		must("systemctl", "start", "kithd")

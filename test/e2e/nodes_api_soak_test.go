@@ -30,7 +30,7 @@ func TestAServerClusterWithoutItsAPIServer(t *testing.T) {
 	if now, _ := w.leader(t); now != pod {
 		t.Errorf("%s works, and before the API server was away %s did", now, pod)
 	}
-	kubectl(t, w.at, "wait", "--for=condition=Ready", "node/kith-alice", "--timeout=60s")
+	kubectl(t, w.at, "wait", "--for=condition=Ready", "node/kith-alice", "--timeout=3m")
 	kubectl(t, w.at, "-n", "store", "delete", "pod", "-l", "app=web") // a new one goes to alice
 	waitReady(t, w.at, 1, "-n", "store", "-l", "app=web")
 	w.meet("when the API server is back", w.names...)

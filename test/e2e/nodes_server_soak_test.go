@@ -87,8 +87,8 @@ func newThreeNodes(t *testing.T) *threeNodes {
 	kubectl(t, w.at, "label", "node", "corp-2", "corp-3", "gateway=yes") // the API server's node is not to be lost
 	w.before = w.left(t, w.nodes...)
 	w.install(t, "nodeSelector.gateway=yes")
-	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=90s")
-	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=3m")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=3m")
 	w.pair(t, w.alice)
 
 	eventually(t, time.Minute, "all nodes take guests", func() string {
@@ -113,9 +113,9 @@ func newThreeNodes(t *testing.T) *threeNodes {
 	for _, n := range w.names {
 		kubectl(t, w.at, "-n", "store", "run", "own-"+n, "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "--overrides", `{"spec":{"nodeName":"`+n+`"}}`)
 		kubectl(t, w.at, "-n", "store", "expose", "pod", "own-"+n, "--port=80", "--target-port=8080")
-		kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=60s")
+		kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=3m")
 	}
-	kubectl(t, w.alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+	kubectl(t, w.alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=3m")
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
 	waitReady(t, w.at, 1, "-n", "store", "-l", "app=web")
 	return w
@@ -145,7 +145,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	// Drained: kithd gives the lease back, the other takes it.
 	_, gateway := w.leader(t)
 	began := time.Now()
-	kubectl(t, w.at, "drain", gateway, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--grace-period=5", "--timeout=120s",
+	kubectl(t, w.at, "drain", gateway, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--grace-period=5", "--timeout=3m",
 		"--pod-selector=app.kubernetes.io/component=kithd")
 	eventually(t, time.Minute, "the gateway left the drained node", func() string {
 		if _, now := w.leader(t); now == gateway {
@@ -156,7 +156,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	w.meet("after the drain", names...)
 	t.Logf("drained, all met again after %s", time.Since(began).Round(100*time.Millisecond))
 	kubectl(t, w.at, "uncordon", gateway)
-	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=3m")
 
 	// Lost: the lease runs out.
 	_, gateway = w.leader(t)
@@ -187,9 +187,9 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 		}
 		return ""
 	})
-	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=120s")
-	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=120s")
-	kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+gateway, "--timeout=90s")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=3m")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=3m")
+	kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+gateway, "--timeout=3m")
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
 	w.meet("after the loss", names...)
 	w.fenced("after the loss")
@@ -337,7 +337,7 @@ func (w *threeNodes) upgrade(names []string) {
 	began := time.Now()
 	w.helm(w.t, append([]string{"upgrade"}, chart.Values("nodeSelector.gateway=yes", "config.logLevel=debug", "uninstall.patience=30s")...)...)
 	for _, part := range []string{"daemonset/kith-nodes", "deployment/kith"} {
-		kubectl(w.t, w.at, "-n", serverNamespace, "rollout", "status", part, "--timeout=120s")
+		kubectl(w.t, w.at, "-n", serverNamespace, "rollout", "status", part, "--timeout=3m")
 	}
 	took := time.Since(began)
 	_, now := w.leader(w.t)

@@ -138,11 +138,11 @@ func (c *office) reach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, _, err := c.l.Laptop("lan").Exec(t.Context(), "curl", "-sf", "-m", "5", fmt.Sprintf("http://%s:30080/", machine)); err != nil || !strings.Contains(out, `"node"`) {
+		if out, _, err := c.l.Laptop("lan").Exec(t.Context(), "curl", "-sf", "-m", "60", fmt.Sprintf("http://%s:30080/", machine)); err != nil || !strings.Contains(out, `"node"`) {
 			t.Errorf("node port of %s: %s, %v", node, out, err)
 		}
 		// The machine itself, by a service's address.
-		if out, _, err := c.l.Laptop(node).Exec(t.Context(), "sh", "-c", "curl -sf -m 5 http://$(kith-k8s kubectl -n shop get service each -o jsonpath={.spec.clusterIP})/"); err != nil || !strings.Contains(out, `"node"`) {
+		if out, _, err := c.l.Laptop(node).Exec(t.Context(), "sh", "-c", "curl -sf -m 60 http://$(kith-k8s kubectl -n shop get service each -o jsonpath={.spec.clusterIP})/"); err != nil || !strings.Contains(out, `"node"`) {
 			t.Errorf("from %s itself: %s, %v", node, out, err)
 		}
 	}
@@ -158,7 +158,7 @@ func (c *office) kubelets(t *testing.T) {
 			t.Errorf("logs on %s: %s", node, out)
 		}
 		forwarded, _, err := c.server.Exec(t.Context(), "sh", "-c", "kith-k8s kubectl -n shop port-forward pod/"+name+
-			" 18080:8080 >/tmp/pf.log 2>&1 & p=$!; i=0; while [ $i -lt 50 ]; do curl -sf http://127.0.0.1:18080/ && break; i=$((i+1)); sleep 0.1; done; kill $p")
+			" 18080:8080 >/tmp/pf.log 2>&1 & p=$!; i=0; while [ $i -lt 600 ]; do curl -sf http://127.0.0.1:18080/ && break; i=$((i+1)); sleep 0.1; done; kill $p")
 		if err != nil || !strings.Contains(forwarded, `"node": "`+node+`"`) {
 			t.Errorf("port-forward to %s: %q, %v", node, forwarded, err)
 		}
@@ -284,15 +284,15 @@ func (c *office) strangers(t *testing.T) {
 	of := netip.PrefixFrom(netip.MustParseAddr(pod), 24).Masked().String() // which of the nodes' ranges corp-2 has
 	_ = sh("ip route add " + of + " via 192.0.2.3; ip route add 10.43.0.0/16 via 192.0.2.3")
 	for script, want := range map[string]string{
-		"curl -s -m 3 http://" + pod + ":8080/":                                                           "exit status 28",
-		"curl -sk -m 3 https://10.43.0.1/version":                                                         "exit status 28",
-		"curl -sk -m 5 https://192.0.2.2:6443/api/v1/nodes":                                               "cannot list resource",
-		"curl -sk -m 5 https://192.0.2.2:6443/api/v1/namespaces/kube-system/secrets":                      "cannot list resource",
-		"curl -sk -m 5 -H 'Authorization: Bearer abcdef.0123456789abcdef' https://192.0.2.2:6443/version": "Unauthorized",
-		"curl -sk -m 5 -H 'Authorization: Bearer " + token + "' https://192.0.2.2:6443/api/v1/pods":       "cannot list resource",
-		"curl -sk -m 5 -H 'Authorization: Bearer " + token + "' https://192.0.2.2:6443/api/v1/nodes":      "cannot list resource",
-		"curl -sk -m 5 https://192.0.2.3:10250/pods":                                                      "Unauthorized",
-		"curl -s -m 3 http://192.0.2.2:10053/":                                                            "exit status 28",
+		"curl -s -m 3 http://" + pod + ":8080/":                                                            "exit status 28",
+		"curl -sk -m 3 https://10.43.0.1/version":                                                          "exit status 28",
+		"curl -sk -m 60 https://192.0.2.2:6443/api/v1/nodes":                                               "cannot list resource",
+		"curl -sk -m 60 https://192.0.2.2:6443/api/v1/namespaces/kube-system/secrets":                      "cannot list resource",
+		"curl -sk -m 60 -H 'Authorization: Bearer abcdef.0123456789abcdef' https://192.0.2.2:6443/version": "Unauthorized",
+		"curl -sk -m 60 -H 'Authorization: Bearer " + token + "' https://192.0.2.2:6443/api/v1/pods":       "cannot list resource",
+		"curl -sk -m 60 -H 'Authorization: Bearer " + token + "' https://192.0.2.2:6443/api/v1/nodes":      "cannot list resource",
+		"curl -sk -m 60 https://192.0.2.3:10250/pods":                                                      "Unauthorized",
+		"curl -s -m 3 http://192.0.2.2:10053/":                                                             "exit status 28",
 	} {
 		if out := sh(script); !strings.Contains(out, want) {
 			t.Errorf("%s: %s, want %q", script, out, want)
@@ -423,7 +423,7 @@ func kubeID(p pod) string {
 }
 
 func (c *office) drain(t *testing.T) {
-	kubectl(t, c.server, "drain", "corp-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+	kubectl(t, c.server, "drain", "corp-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
 	for _, p := range waitReady(t, c.server, 2, "-n", "shop", "-l", "app=web") {
 		if p.Spec.NodeName == "corp-2" {
 			t.Errorf("%s is on the node that was drained", p.Metadata.Name)

@@ -171,7 +171,7 @@ func TestAnswersAndKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 20*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
-		if out, err := alice.Kith(t.Context(), "peer", status.ID, "--cpu", "200m", "--timeout", "30s"); err != nil {
+		if out, err := alice.Kith(t.Context(), "peer", status.ID, "--cpu", "200m", "--timeout", "3m"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if who := kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.conditions[?(@.type=='Accepted')].status}"); who == "True" {
@@ -231,7 +231,7 @@ func TestAnswersAndKeys(t *testing.T) {
 	})
 	t.Run("accepted by policy", func(t *testing.T) {
 		kith(t, bob, "share", "--auto-accept")
-		kith(t, alice, "peer", "bob", "--cpu", "200m", "--timeout", "30s")
+		kith(t, alice, "peer", "bob", "--cpu", "200m", "--timeout", "3m")
 		kith(t, bob, "unpeer", "alice", "--yes") // this time the provider ends it
 		outgoing(t, alice, "none")
 	})

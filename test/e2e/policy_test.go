@@ -27,7 +27,7 @@ func (w *fenced) policies(t *testing.T) {
 	apply(t, w.alice, place("lamp", "shop", "alice")+"---"+twice("nib", desk))
 	kubectl(t, w.alice, "-n", "shop", "create", "service", "clusterip", "desk", "--tcp=80:8080")
 	waitReady(t, w.alice, 4, "-n", "shop", "-l", "app in (desk,lamp,guest,next)")
-	kubectl(t, w.alice, "-n", "shop", "wait", "--for=condition=complete", "job/nib", "--timeout=60s") // it reaches desk while nothing forbids it
+	kubectl(t, w.alice, "-n", "shop", "wait", "--for=condition=complete", "job/nib", "--timeout=3m") // it reaches desk while nothing forbids it
 	kubectl(t, w.alice, "-n", "shop", "delete", "job", "nib")
 	service := kubectl(t, w.alice, "-n", "shop", "get", "service", "desk", "-o", "jsonpath={.spec.clusterIP}") + ":80"
 	open := []way{

@@ -151,7 +151,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 	t.Run("jobs run abroad with what they need", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "create", "job", "now", "--from=cronjob/tick")
-		kubectl(t, alice, "-n", "shop", "wait", "--for=condition=complete", "job/now", "--timeout=60s")
+		kubectl(t, alice, "-n", "shop", "wait", "--for=condition=complete", "job/now", "--timeout=3m")
 		if p := pods(t, alice, "-n", "shop", "-l", "job-name=now"); len(p) != 1 || p[0].Spec.NodeName != "kith-bob" {
 			t.Errorf("the job's pods: %+v", p)
 		}

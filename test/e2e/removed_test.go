@@ -113,7 +113,7 @@ func TestTeardownOfALaptopWithK3s(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 1, Engines: map[string]string{"alice": lab.K3s}})
 	alice := l.Laptop("alice")
 	kubectl(t, alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
-	kubectl(t, alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+	kubectl(t, alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=3m")
 	script := teardown(t, alice)
 	kubectl(t, alice, "create", "deployment", "begins", "--image=kith.dev/echo:1", "--replicas=8") // some of it is half there when all ends
 	// The kernel may take a pod's namespace, and its link, long after the last of its processes: so it is while somebody is in it.

@@ -99,8 +99,8 @@ func (s *server) pair(t *testing.T, laptop *lab.Laptop) (me string) {
 	kubectl(t, s.at, "patch", "sharingpolicy", "laptops", "--type=merge", "-p", `{"spec":{"images":{"present":["kith.dev/*"]}}}`)
 	kith(t, laptop, "share", "--policy", "corp", "--to", s.id(t), "--cpu", "1", "--memory", "512Mi", "--pods", "20", "--auto-accept")
 	kubectl(t, laptop, "patch", "sharingpolicy", "corp", "--type=merge", "-p", `{"spec":{"images":{"present":["kith.dev/*"]}}}`)
-	kith(t, laptop, "peer", s.id(t), "--cpu", "1", "--memory", "512Mi", "--pods", "10", "--timeout", "60s")
-	s.kith(t, "peer", me, "--cpu", "500m", "--memory", "256Mi", "--pods", "10", "--timeout", "60s")
+	kith(t, laptop, "peer", s.id(t), "--cpu", "1", "--memory", "512Mi", "--pods", "10", "--timeout", "3m")
+	s.kith(t, "peer", me, "--cpu", "500m", "--memory", "256Mi", "--pods", "10", "--timeout", "3m")
 	for _, one := range []string{kith(t, laptop, "peers"), s.kith(t, "peers")} {
 		if strings.Count(one, "connected") != 2 {
 			t.Errorf("not connected in both directions:\n%s", one)
@@ -115,7 +115,7 @@ func (s *server) lend(t *testing.T, laptop *lab.Laptop, ask ...string) {
 	me := regexp.MustCompile(`"id": *"([A-Z0-9-]+)"`).FindStringSubmatch(kith(t, laptop, "status", "-o", "json"))[1]
 	s.kith(t, "share", "--policy", laptop.Name(), "--to", me, "--cpu", "2", "--memory", "1Gi", "--pods", "20", "--auto-accept")
 	kubectl(t, s.at, "patch", "sharingpolicy", laptop.Name(), "--type=merge", "-p", `{"spec":{"images":{"present":["kith.dev/*"]}}}`)
-	kith(t, laptop, append([]string{"peer", s.id(t), "--timeout", "60s"}, ask...)...)
+	kith(t, laptop, append([]string{"peer", s.id(t), "--timeout", "3m"}, ask...)...)
 }
 
 // forbidden are the rights that pods of Kith would have needed, by their logs.
@@ -241,7 +241,7 @@ func (s *server) story(t *testing.T, alice *lab.Laptop, nodes []*lab.Laptop, rig
 			t.Fatal(err)
 		}
 		kubectl(t, one.at, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
-		kubectl(t, one.at, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+		kubectl(t, one.at, "wait", "--for=condition=Ready", "pod/own", "--timeout=3m")
 		waitReady(t, one.at, 2, "-n", "shop", "-l", "app=web")
 		for _, p := range pods(t, one.at, "-n", "shop", "-l", "app=web") {
 			if p.Spec.NodeName != one.abroad {
@@ -281,7 +281,7 @@ func (s *server) story(t *testing.T, alice *lab.Laptop, nodes []*lab.Laptop, rig
 	}
 	everything("with another pod")
 	s.helm(t, append([]string{"upgrade"}, chart.Values("replicas=1", "config.logLevel=debug", "uninstall.patience=30s")...)...)
-	kubectl(t, corp, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
+	kubectl(t, corp, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=3m")
 	if now := s.id(t); now != id {
 		t.Errorf("after an upgrade it is %s, and was %s", now, id)
 	}
@@ -321,7 +321,7 @@ func (s *server) bare(t *testing.T) {
 	for _, kind := range []string{"mutatingadmissionpolicybindings", "mutatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingadmissionpolicies"} {
 		kubectl(t, s.at, "delete", kind, "--all")
 	}
-	kubectl(t, s.at, "delete", "crd", "--all", "--timeout=30s")
+	kubectl(t, s.at, "delete", "crd", "--all", "--timeout=3m")
 	kubectl(t, s.at, "delete", "clusterrole", "kith:tenant", "--ignore-not-found")
 	kubectl(t, s.at, "delete", "priorityclass", "kith-guest", "--ignore-not-found")
 	if _, stderr, err := s.at.Exec(t.Context(), "sh", "-c", "nft delete table ip kith-fence; nft delete table ip6 kith-fence; nft delete table ip kith-limits; nft delete table arp kith-links; nft delete table bridge kith-links; nft delete table ip kith-guests; true"); err != nil {

@@ -52,7 +52,7 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 		}
 	}
 	own := kubectl(t, m.bob, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "-o", "jsonpath={.metadata.name}")
-	kubectl(t, m.bob, "wait", "--for=condition=Ready", "pod/"+own, "--timeout=60s")
+	kubectl(t, m.bob, "wait", "--for=condition=Ready", "pod/"+own, "--timeout=3m")
 	owner := kubectl(t, m.bob, "get", "pod", own, "-o", "jsonpath={.status.podIP}")
 
 	m.meet(t, "at first", owner)

@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/test/bustest"
 	"kith.dev/test/lab"
+	"kith.dev/test/pace"
 )
 
 // seat is a laptop's desktop: a session bus, a panel, and the tray in it.
@@ -99,11 +100,7 @@ func TestTray(t *testing.T) {
 		}
 		return ""
 	})
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("from the click to the node it took %v", took)
-	} else {
-		t.Logf("from the click to the node it took %v", took)
-	}
+	pace.Within(t, "from the click to the node", time.Since(began), 30*time.Second)
 
 	t.Run("pods are counted", func(t *testing.T) {
 		kubectl(t, alice.laptop, "create", "namespace", "shop")

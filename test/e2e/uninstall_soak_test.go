@@ -25,7 +25,7 @@ func TestAClusterThatKithWasAttachedToIsLeftAsItWas(t *testing.T) {
 	})
 	kubectl(t, corp, "create", "namespace", "den")
 	kubectl(t, corp, "-n", "den", "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
-	kubectl(t, corp, "-n", "den", "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+	kubectl(t, corp, "-n", "den", "wait", "--for=condition=Ready", "pod/own", "--timeout=3m")
 	before := s.left(t)
 
 	start := fmt.Sprintf(`mkdir -p /etc/kith; printf 'name: corp\nengine: kubeconfig\nkubeconfig: %s\nnodeName: corp-1\nfrontDoorPort: 0\n' >/etc/kith/config.yaml
@@ -49,7 +49,7 @@ echo $! >/var/lib/kith/kithd-test.pid`, lab.Kubeconfig)
 			}
 			return ""
 		})
-		kith(t, from, append([]string{"peer", id, "--timeout", "60s"}, ask...)...) // by the whole ID no codes are compared
+		kith(t, from, append([]string{"peer", id, "--timeout", "3m"}, ask...)...) // by the whole ID no codes are compared
 		kubectl(t, from, "create", "namespace", "shop-of-"+from.Name())
 		kith(t, from, "offload", "shop-of-"+from.Name(), "--strategy", "remote")
 		if _, err := from.KubectlInput(t.Context(), strings.NewReader(fmt.Sprintf(serverWeb, 1)), "-n", "shop-of-"+from.Name(), "apply", "-f", "-"); err != nil {

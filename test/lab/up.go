@@ -214,9 +214,9 @@ func FindBin(given string) (string, error) {
 	return "", errors.New("the directory of Kith's binaries is unknown: set KITH_BIN")
 }
 
-// WaitReady waits until every laptop that has an engine is Ready, five minutes at most.
+// WaitReady waits until every laptop that has an engine is Ready, ten minutes at most.
 func (l *Lab) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range l.Laptops() {

@@ -86,7 +86,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *limitedListener) refused(reason string, addr netip.AddrPort, why string) {
+func (l *limitedListener) refused(reason audit.Reason, addr netip.AddrPort, why string) {
 	l.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: reason, Addr: addr, What: "connection", Why: why})
 }
 
@@ -222,10 +222,10 @@ func connOf(ctx context.Context) *limitedConn {
 // Reasons for refusals (audit.Refusal) that come before there is a request to answer with a Problem; with one, it is the
 // Problem's Code.
 const (
-	RefusedRate      = "connection-rate" // too many new connections from one address
-	RefusedAddress   = "connections"     // too many connections from one address
-	RefusedRoom      = "strangers"       // too many strangers are connected
-	RefusedHandshake = "handshake"       // no TLS 1.3 with a key
+	RefusedRate      audit.Reason = "connection-rate" // too many new connections from one address
+	RefusedAddress   audit.Reason = "connections"     // too many connections from one address
+	RefusedRoom      audit.Reason = "strangers"       // too many strangers are connected
+	RefusedHandshake audit.Reason = "handshake"       // no TLS 1.3 with a key
 )
 
 // statusWriter tells of the status of an answer when it begins. The mux has set the request's pattern by then.

@@ -81,7 +81,7 @@ func TestContactKnowsThePeersClock(t *testing.T) {
 type counter struct {
 	mu       sync.Mutex
 	answered []answered
-	refused  []string
+	refused  []audit.Reason
 }
 
 type answered struct {
@@ -95,7 +95,7 @@ func (c *counter) Answered(route string, status int) {
 	c.answered = append(c.answered, answered{route, status})
 }
 
-func (c *counter) count(_ audit.Door, reason string) {
+func (c *counter) count(_ audit.Door, reason audit.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = append(c.refused, reason)
@@ -110,9 +110,9 @@ func (c *counter) has(t *testing.T, want answered) {
 	})
 }
 
-func (c *counter) hasRefused(t *testing.T, reason string) {
+func (c *counter) hasRefused(t *testing.T, reason audit.Reason) {
 	t.Helper()
-	eventually(t, "refusal is counted: "+reason, func() bool {
+	eventually(t, "refusal is counted: "+string(reason), func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return slices.Contains(c.refused, reason)

@@ -166,7 +166,7 @@ func (s *Server) spend(of *windowLimiter, caller Caller, what string) (*spent, e
 	problem := &Problem{Code: CodeRateLimited, Message: fmt.Sprintf("too many %s of clusters that are not known here", what),
 		Do: fmt.Sprintf("try again in %d minutes", max(1, int(of.Within/time.Minute)))}
 	if first {
-		s.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), ID: caller.ID.String(), Addr: caller.Addr, What: "a question", Tell: true,
+		s.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: audit.Reason(problem.Code), ID: caller.ID.String(), Addr: caller.Addr, What: "a question", Tell: true,
 			Why: fmt.Sprintf("strangers have sent %d %s within %s, and no more are taken for now; somebody may be trying pairing codes", of.All, what, of.Within)})
 	}
 	return nil, problem

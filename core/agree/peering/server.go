@@ -299,7 +299,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, p
 
 // note records that a request was refused.
 func (s *Server) note(r *http.Request, caller Caller, problem *Problem) {
-	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: wire.Line(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited || problem.Code == CodeVersion}
+	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: audit.Reason(problem.Code), Addr: caller.Addr, What: wire.Line(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited || problem.Code == CodeVersion}
 	if !caller.ID.IsZero() {
 		refusal.ID = caller.ID.String()
 	}

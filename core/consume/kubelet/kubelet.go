@@ -176,9 +176,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // Reasons of refusals (audit.Refusal).
 const (
-	RefusedHandshake = "handshake" // no certificate of the cluster's client authority
-	RefusedNobody    = "nobody"    // no certificate at all, nor a token where that is enough
-	RefusedUser      = "user"      // it may not use nodes/proxy, nodes/metrics or nodes/stats
+	RefusedHandshake audit.Reason = "handshake" // no certificate of the cluster's client authority
+	RefusedNobody    audit.Reason = "nobody"    // no certificate at all, nor a token where that is enough
+	RefusedUser      audit.Reason = "user"      // it may not use nodes/proxy, nodes/metrics or nodes/stats
 )
 
 // handshakeLog takes what the http server says; what it says of handshakes is a refusal.

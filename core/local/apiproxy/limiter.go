@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -63,18 +62,18 @@ type Limiter struct {
 	// Shut cuts everything that is open, for good.
 	Shut context.CancelFunc
 
-	limits Limits
-	bucket *rate.Limiter
-	lists  *semaphore.Weighted
-
-	mu                sync.Mutex
-	requests, streams int
-	bodies            int64
+	limits                           Limits
+	bucket                           *rate.Limiter
+	requests, streams, lists, bodies *semaphore.Weighted
 }
 
 // NewLimiter is one for one caller.
 func NewLimiter(limits Limits) *Limiter {
-	l := &Limiter{limits: limits, bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst), lists: semaphore.NewWeighted(int64(limits.Lists))}
+	l := &Limiter{
+		limits: limits, bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst),
+		requests: semaphore.NewWeighted(int64(limits.Requests)), streams: semaphore.NewWeighted(int64(limits.Streams)),
+		lists: semaphore.NewWeighted(int64(limits.Lists)), bodies: semaphore.NewWeighted(limits.Bodies),
+	}
 	l.Open, l.Shut = context.WithCancel(context.Background())
 	return l
 }
@@ -82,43 +81,32 @@ func NewLimiter(limits Limits) *Limiter {
 // ErrShut is the cause when a request ended because its caller was shut out (Limiter.Shut).
 var ErrShut = errors.New("the caller was shut out")
 
-// Enter lets one request in whose body has this Weight, or says which limit it is over. Call leave when it is done.
+// Enter lets one request in whose body has this Weight, or waits for that. Call leave when it is done. The error is ErrShut, ctx's own, or
+// names the limit exceeded.
 func (l *Limiter) Enter(ctx context.Context, info Info, body int64) (leave func(), err error) {
-	count, limit, what := &l.requests, l.limits.Requests, "requests"
+	open, limit, what := l.requests, l.limits.Requests, "requests"
 	if info.Stream {
-		count, limit, what = &l.streams, l.limits.Streams, "watches and streams"
+		open, limit, what = l.streams, l.limits.Streams, "watches and streams"
 	}
-	l.mu.Lock()
-	if *count >= limit {
-		l.mu.Unlock()
+	if !open.TryAcquire(1) {
 		return nil, fmt.Errorf("%s: %d are open, more are not allowed at the same time", what, limit)
 	}
-	if l.bodies+body > l.limits.Bodies {
-		l.mu.Unlock()
+	if !l.bodies.TryAcquire(body) {
+		open.Release(1)
 		return nil, fmt.Errorf("request bodies: more than %d bytes at the same time", l.limits.Bodies)
 	}
-	*count++
-	l.bodies += body
-	l.mu.Unlock()
-	leave = func() {
-		l.mu.Lock()
-		*count--
-		l.bodies -= body
-		l.mu.Unlock()
+	uncount := func() { open.Release(1); l.bodies.Release(body) }
+	if err = l.wait(ctx); err == nil && info.List {
+		err = l.turn(ctx)
 	}
-	if err := l.wait(ctx); err != nil {
-		leave()
+	switch {
+	case err != nil:
+		uncount()
 		return nil, err
+	case info.List:
+		return func() { uncount(); l.lists.Release(1) }, nil
 	}
-	if info.List {
-		if err := l.turn(ctx); err != nil {
-			leave()
-			return nil, err
-		}
-		uncount := leave
-		return func() { l.lists.Release(1); uncount() }, nil
-	}
-	return leave, nil
+	return uncount, nil
 }
 
 // turn waits until few enough lists are under way.

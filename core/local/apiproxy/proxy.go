@@ -23,7 +23,7 @@ type Proxy struct {
 	Transport, Upgrades http.RoundTripper
 	// Headers are passed on besides those of streams.
 	Headers []string
-	// All passes on every header except those that say who asks, for callers whose requests must reach the API unchanged.
+	// All passes on every header except those that say who asks, or whence, for callers whose requests must reach the API unchanged.
 	All bool
 	// Log gets a line for each copy that broke off; every watch that is cut is one.
 	Log *log.Logger
@@ -47,11 +47,7 @@ func (p *Proxy) Pass(w http.ResponseWriter, r *http.Request, hop Hop) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			hop.Aim(r.Out.URL)
 			r.Out.Host = ""
-			if p.All {
-				r.Out.Header = anonymous(r.Out.Header)
-			} else {
-				r.Out.Header = safeHeaders(r.Out.Header, p.Headers)
-			}
+			r.Out.Header = p.passed(r.Out.Header)
 			maps.Copy(r.Out.Header, hop.As)
 		},
 		Transport:      transport,
@@ -74,24 +70,21 @@ var streamHeaders = []string{
 // Source: k8s.io/apiserver/pkg/authentication/request/websocket.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// safeHeaders gives the headers to pass on. It is an allow list, so that no header that claims an identity gets through.
-func safeHeaders(in http.Header, besides []string) http.Header {
-	out := http.Header{}
-	for _, name := range slices.Concat(streamHeaders, besides) {
-		if values, ok := in[name]; ok {
-			out[name] = slices.Clone(values)
-		}
-	}
-	withoutToken(out)
-	return out
-}
+// claims say who asks, or whence: X-Kith-* among Kith's own programs, X-Real-Ip in an API server's audit log.
+var (
+	claims        = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Real-Ip"}
+	claimPrefixes = []string{"Impersonate-", "X-Remote-", "X-Kith-"}
+)
 
-// anonymous gives all headers except those that say who asks.
-func anonymous(in http.Header) http.Header {
+// passed gives the headers to pass on: those of an allow list, so that no header that claims an identity gets through, or all but claims.
+func (p *Proxy) passed(in http.Header) http.Header {
 	out := http.Header{}
 	for name, values := range in {
-		if claims := slices.Contains([]string{"Authorization", "Proxy-Authorization", "Cookie"}, name); !claims &&
-			!strings.HasPrefix(name, "Impersonate-") && !strings.HasPrefix(name, "X-Remote-") {
+		passes := slices.Contains(streamHeaders, name) || slices.Contains(p.Headers, name)
+		if p.All {
+			passes = !slices.Contains(claims, name) && !slices.ContainsFunc(claimPrefixes, func(c string) bool { return strings.HasPrefix(name, c) })
+		}
+		if passes {
 			out[name] = slices.Clone(values)
 		}
 	}

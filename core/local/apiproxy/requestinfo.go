@@ -11,8 +11,8 @@ import (
 
 // Info is what a request asks of a Kubernetes API.
 type Info struct {
-	Path                  string // at the API server, clean by construction; empty of Describe
-	Group, Name           string // of Describe alone; no Name: a collection
+	Path, RawPath         string // at the API server; RawPath as in url.URL. Empty of Describe
+	Group, Name           string // no Name: a collection
 	Namespace             string
 	Resource, Subresource string // empty: discovery, or nothing of a resource
 	Stream                bool   // has no natural end: a watch, a followed log, an upgraded connection
@@ -35,98 +35,70 @@ const maxPath = 1024
 // with their versions. It is taken only in its one plain spelling: no percent-encoding, no dots, no empty segments. So what is
 // checked here is what the API server sees.
 func Parse(r *http.Request, prefix string, groups ...string) (Info, error) {
-	elsewhere := func() error {
-		return fmt.Errorf("path: only namespaced resources of core/v1, %s can be reached here", strings.Join(groups, " and "))
-	}
+	elsewhere := fmt.Errorf("path: only namespaced resources of core/v1, %s can be reached here", strings.Join(groups, " and "))
 	if !slices.Contains(methods, r.Method) {
 		return Info{}, fmt.Errorf("method %.16q: must be one of %s", r.Method, strings.Join(methods, ", "))
 	}
-	escaped := r.URL.EscapedPath()
-	rest, ok := strings.CutPrefix(escaped, prefix+"/")
-	if !ok || escaped != r.URL.Path || len(rest) > maxPath {
-		return Info{}, elsewhere()
+	path, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix+"/")
+	if !ok || prefix+"/"+path != r.URL.Path || len(path) > maxPath || !plain(path) {
+		return Info{}, elsewhere
 	}
-	segments := strings.Split(rest, "/")
-	if slices.ContainsFunc(segments, func(s string) bool { return !plain(s) }) {
-		return Info{}, elsewhere()
+	upgrades := len(r.Header["Upgrade"]) > 0
+	if r.Method == http.MethodGet && discovery(path, groups) && !upgrades {
+		return Info{Path: "/" + path}, nil
 	}
-	info := Info{Path: "/" + rest}
-	resource, ok := namespaced(segments, groups)
-	if !ok {
-		if r.Method == http.MethodGet && discovery(segments, groups) && r.Header.Get("Upgrade") == "" {
-			return info, nil
-		}
-		return Info{}, elsewhere()
+	info, _ := Describe(Below(r, prefix))
+	info.Path, info.List = "/"+path, info.List || DeletesMany(r, info)
+	_, err := url.ParseQuery(r.URL.RawQuery)
+	switch {
+	case !namespaced(path, groups) || info.Resource == "namespaces":
+		return Info{}, elsewhere
+	case err != nil:
+		return Info{}, errors.New("query: malformed")
+	case upgrades && (CheckUpgrade(r, info, false) != nil || !slices.Contains(upgradeResources, info.Subresource)):
+		return Info{}, fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1 on %s", r.Header.Get("Upgrade"), strings.Join(upgradeResources, ", "))
+	case upgrades:
+		info.Writes = false
 	}
-	info.Namespace = resource[0]
-	return info.of(r, resource[1:])
+	return info, nil
 }
 
-// plain segments are what Kubernetes names and resources are made of.
-func plain(s string) bool {
-	if s == "" || s[0] == '.' {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+// DeletesMany reports whether a request deletes a collection, which costs the API server what a list does.
+func DeletesMany(r *http.Request, info Info) bool {
+	return r.Method == http.MethodDelete && info.Resource != "" && info.Name == ""
+}
+
+// Below is a request with what follows prefix as its path.
+func Below(r *http.Request, prefix string) *http.Request {
+	below, at := *r, *r.URL
+	at.Path, at.RawPath = strings.TrimPrefix(at.Path, prefix), strings.TrimPrefix(at.RawPath, prefix)
+	below.URL = &at
+	return &below
+}
+
+// plain paths have only segments that Kubernetes names and resources are made of.
+func plain(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment[0] == '.' || strings.Trim(segment, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
 			return false
 		}
 	}
 	return true
 }
 
-// namespaced gives the namespace and what follows it: resource, and perhaps name and subresource.
-func namespaced(segments, groups []string) ([]string, bool) {
-	switch {
-	case len(segments) > 2 && segments[0] == "api" && segments[1] == "v1":
-		segments = segments[2:]
-	case len(segments) > 3 && segments[0] == "apis" && slices.Contains(groups, segments[1]+"/"+segments[2]):
-		segments = segments[3:]
-	default:
-		return nil, false
-	}
-	if len(segments) < 3 || len(segments) > 5 || segments[0] != "namespaces" {
-		return nil, false
-	}
-	return segments[1:], true
+// namespaced reports whether a path leads to a resource in a namespace, and perhaps to a name and subresource of it.
+func namespaced(path string, groups []string) bool {
+	version, rest, ok := strings.Cut(path, "/namespaces/")
+	group, named := strings.CutPrefix(version, "apis/")
+	depth := strings.Count(rest, "/")
+	return ok && (version == "api/v1" || named && slices.Contains(groups, group)) && depth >= 1 && depth <= 3
 }
 
 // discovery is what a Kubernetes client reads before anything else.
-func discovery(segments, groups []string) bool {
-	switch path := strings.Join(segments, "/"); path {
-	case "version", "api", "api/v1", "apis":
-		return true
-	default:
-		gv, ok := strings.CutPrefix(path, "apis/")
-		return ok && slices.ContainsFunc(groups, func(g string) bool {
-			return gv == g || strings.HasPrefix(g, gv+"/")
-		})
-	}
-}
-
-// of fills in what is done to a resource.
-func (i Info) of(r *http.Request, resource []string) (Info, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return Info{}, errors.New("query: malformed")
-	}
-	i.Resource = resource[0]
-	if len(resource) == 3 {
-		i.Subresource = resource[2]
-	}
-	if protocol := r.Header.Get("Upgrade"); protocol != "" {
-		if CheckUpgrade(r, i, false) != nil || !slices.Contains(upgradeResources, i.Subresource) {
-			return Info{}, fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1 on %s", protocol, strings.Join(upgradeResources, ", "))
-		}
-		i.Stream = true
-		return i, nil
-	}
-	i.Writes = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
-	// What is to be watched the API server asks of a GET only; any other is what its method says.
-	i.Stream = r.Method == http.MethodGet && (isSet(query, "watch") || i.Subresource == "log" && isSet(query, "follow"))
-	i.List = len(resource) == 1 && (r.Method == http.MethodGet && !i.Stream || r.Method == http.MethodDelete)
-	return i, nil
+func discovery(path string, groups []string) bool {
+	gv, ok := strings.CutPrefix(path, "apis/")
+	return slices.Contains([]string{"version", "api", "api/v1", "apis"}, path) ||
+		ok && slices.ContainsFunc(groups, func(g string) bool { return gv == g || strings.HasPrefix(g, gv+"/") })
 }
 
 // isSet reads a boolean parameter as the API server does: there, and neither "0" nor "false".
@@ -157,12 +129,15 @@ func CheckUpgrade(r *http.Request, info Info, watch bool) error {
 	return nil
 }
 
+// maxSegments is more than a path has that says what is asked.
+const maxSegments = 10
+
 // Describe says what a request asks, as an API server understands it. It refuses nothing, so unlike Parse it must not be used to decide
 // who may pass: for a path that it does not know all of Info but Stream is empty.
 // Source: RequestInfoFactory.NewRequestInfo in k8s.io/apiserver/pkg/endpoints/request.
 func Describe(r *http.Request) (info Info, watch bool) {
 	var rest []string
-	switch segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
+	switch segments := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", maxSegments); {
 	case len(segments) > 2 && segments[0] == "api":
 		rest = segments[2:]
 	case len(segments) > 3 && segments[0] == "apis":

@@ -48,6 +48,10 @@ func TestWays(t *testing.T) {
 		{"GET", "/kube/api/v1/namespaces", nil, "", false},
 		{"GET", "/kube/api/v1/namespaces/shop", nil, "", false},
 		{"GET", "/kube/api/v1/namespaces/shop/", nil, "", false},
+		{"GET", "/kube/api/v1/namespaces/shop/status", nil, "", false}, // which is the namespace's
+		{"PUT", "/kube/api/v1/namespaces/shop/finalize", nil, "", false},
+		{"GET", "/kube/api/v1/watch/namespaces/shop/pods", nil, "", false},
+		{"GET", "/kube/api/v1/namespaces/shop/pods", http.Header{"Upgrade": {"", "websocket"}}, "", false},
 		{"GET", "/kube/api/v1/namespaces/shop/pods/", nil, "", false},
 		{"GET", "/kube/api/v1/namespaces/shop/services/web/proxy/metrics", nil, "", false},
 		{"GET", "/kube/api/v1/namespaces//pods", nil, "", false},

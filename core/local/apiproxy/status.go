@@ -30,7 +30,7 @@ var reasons = map[int]struct {
 
 // Refuse answers with a Kubernetes Status.
 func Refuse(w http.ResponseWriter, code int, message string) {
-	Say(w, Refusal(code, message))
+	Say(w, Failure(code, message))
 }
 
 // Say answers with a Status.
@@ -43,8 +43,8 @@ func Say(w http.ResponseWriter, status metav1.Status) {
 	_ = json.NewEncoder(w).Encode(&status) // the caller is gone when this fails
 }
 
-// Refusal is the Status that says no.
-func Refusal(code int, message string) metav1.Status {
+// Failure is the Status that says no.
+func Failure(code int, message string) metav1.Status {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonForbidden, Message: "kith: " + message,

@@ -143,7 +143,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := d.knows(s, r.TLS); err != nil {
 		d.refused(r, s.user, RefusedCertificate, err)
 		w.Header().Set("Connection", "close") // nothing else is to be had on it
-		say(w, r, apiproxy.Refusal(http.StatusUnauthorized, err.Error()))
+		say(w, r, apiproxy.Failure(http.StatusUnauthorized, err.Error()))
 		return
 	}
 	if r.Method == http.MethodConnect || r.URL.Path == "" || r.URL.Path[0] != '/' {
@@ -164,7 +164,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // unavailable says 503, and, perhaps, that to ask again within a second may help.
 func unavailable(w http.ResponseWriter, r *http.Request, why string, again bool) {
-	status := apiproxy.Refusal(http.StatusServiceUnavailable, why)
+	status := apiproxy.Failure(http.StatusServiceUnavailable, why)
 	if !again {
 		status.Details = nil
 	}
@@ -182,15 +182,17 @@ func say(w http.ResponseWriter, r *http.Request, status metav1.Status) {
 
 // Reasons of refusals (audit.Refusal).
 const (
-	RefusedCertificate = "certificate" // none, or none that is good
-	RefusedAs          = "as"          // who asks would be somebody else
-	RefusedUpgrade     = "upgrade"     // to a protocol that is not spoken there
+	RefusedCertificate audit.Reason = "certificate" // none, or none that is good
+	RefusedAs                       = apiproxy.RefusedAs
+	RefusedUpgrade                  = apiproxy.RefusedUpgrade
 )
 
 // RefusedReasons are all of them.
-func RefusedReasons() []string { return []string{RefusedCertificate, RefusedAs, RefusedUpgrade} }
+func RefusedReasons() []audit.Reason {
+	return []audit.Reason{RefusedCertificate, RefusedAs, RefusedUpgrade}
+}
 
-func (d *Door) refused(r *http.Request, user User, reason string, why error) {
+func (d *Door) refused(r *http.Request, user User, reason audit.Reason, why error) {
 	d.cfg.Audit.Note(audit.Refusal{
 		Door: audit.Front, Reason: reason, User: cmp.Or(user.Name, "nobody with a certificate"), What: r.Method + " " + r.URL.Path, Why: why.Error(),
 	})

@@ -193,7 +193,7 @@ func refuseStale(w http.ResponseWriter, r *http.Request, watch bool) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"type": "ERROR", "object": apiproxy.Refusal(http.StatusGone, tooOld)}) // the caller is gone when this fails
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "ERROR", "object": apiproxy.Failure(http.StatusGone, tooOld)}) // the caller is gone when this fails
 }
 
 // readable reports whether an answer to this is looked into for its version.

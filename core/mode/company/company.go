@@ -32,6 +32,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
+	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/trust/audit"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 // Company runs laptops.
 type Company struct {
 	cfg  Config
-	door *door
+	door *apiproxy.Door
 
 	beginning sync.Mutex // held while a laptop's wish becomes a tether
 	providing sync.Mutex // held while rights are given or taken
@@ -70,7 +71,7 @@ type tries struct {
 func New(cfg Config) (*Company, error) {
 	c := &Company{cfg: cfg, granted: map[string]rights{}, asked: map[string]tries{}}
 	var err error
-	c.door, err = newDoor(cfg, c.admitted, c.placesOf)
+	c.door, err = c.newDoor()
 	return c, err
 }
 

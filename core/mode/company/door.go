@@ -4,25 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -138,60 +131,41 @@ func limits() apiproxy.Limits {
 	}
 }
 
-// Reasons for which the door does not let a request through, or gives no answer.
-const (
-	RefusedTether      = "tether"      // the laptop is not tethered to this cluster
-	RefusedPath        = "path"        // no path of a Kubernetes API
-	RefusedAs          = "as"          // who asks would be somebody else
-	RefusedUpgrade     = "upgrade"     // to a protocol that is not spoken there
-	RefusedForbidden   = "forbidden"   // the API server said no
-	RefusedLimits      = "limits"      // too much at once, or too often
-	RefusedBody        = "body"        // too large, or not come in time
-	RefusedTimeout     = "timeout"     // the API server took too long
-	RefusedUnavailable = "unavailable" // the API server does not answer
-)
+// RefusedTether is a reason of this door alone: the laptop is not tethered to this cluster.
+const RefusedTether audit.Reason = "tether"
 
-// RefusedReasons are all of them.
-func RefusedReasons() []string {
-	return []string{RefusedTether, RefusedPath, RefusedAs, RefusedUpgrade, RefusedForbidden, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
+// RefusedReasons are all for which this door refuses.
+func RefusedReasons() []audit.Reason {
+	return []audit.Reason{
+		RefusedTether, apiproxy.RefusedPath, apiproxy.RefusedAs, apiproxy.RefusedUpgrade, apiproxy.RefusedForbidden, apiproxy.RefusedLimits,
+		apiproxy.RefusedBody, apiproxy.RefusedTimeout, apiproxy.RefusedUnavailable,
+	}
 }
 
-// unusual reasons are those that honest users do not meet; being forbidden something is normal.
-var unusual = []string{RefusedPath}
-
-// door lets the users of tethered laptops through to the API server, each laptop as its own user.
-type door struct {
-	limits   apiproxy.Limits
-	admitted func(ctx context.Context, id string) bool
-	places   func(ctx context.Context, id string) ([]place, error)
-	target   *url.URL
-	proxy    apiproxy.Proxy
-	audits   *audit.Log
-	log      *slog.Logger
-
-	mu       sync.Mutex
-	limiters map[string]*apiproxy.Limiter // by ID of a laptop that is tethered
-}
-
-func newDoor(cfg Config, admitted func(context.Context, string) bool, places func(context.Context, string) ([]place, error)) (*door, error) {
-	target, _, err := rest.DefaultServerUrlFor(cfg.REST)
-	if err != nil {
-		return nil, fmt.Errorf("address of the API server: %w", err)
-	}
-	d := &door{limits: limits(), admitted: admitted, places: places, target: target, audits: cfg.Audit, log: cfg.Log, limiters: map[string]*apiproxy.Limiter{}}
-	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(cfg.REST); err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
-	}
-	d.proxy.All = true
-	d.proxy.Log = slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug)
-	d.proxy.Log.SetPrefix("company: ")
-	return d, nil
+// newDoor makes what lets the users of tethered laptops through to the API server, each laptop as its own user.
+func (c *Company) newDoor() (*apiproxy.Door, error) {
+	return apiproxy.NewDoor(c.cfg.REST, apiproxy.Policy{
+		Door: audit.Company, Server: "the company's API server",
+		Closed:  apiproxy.Refusal{Code: http.StatusForbidden, Reason: RefusedTether, Why: "this laptop is not tethered to this cluster"},
+		Unusual: []audit.Reason{apiproxy.RefusedPath}, // being forbidden something is normal
+		Parse:   parse,
+		Admit:   c.admitted,
+		Check:   func() apiproxy.Check { return check },
+		As: func(r *apiproxy.Request) http.Header {
+			as := http.Header{"Impersonate-User": {user(r.ID)}, "Impersonate-Group": {Group}}
+			if local := localUser(r.HTTP); local != "" {
+				as[asLocal] = []string{local}
+			}
+			return as
+		},
+		Hint: c.elsewhere,
+	}, limits(), c.cfg.Audit, c.cfg.Log)
 }
 
 // admitted reports whether this cluster runs the laptop with this ID. It answers from memory.
 func (c *Company) admitted(ctx context.Context, id string) bool {
 	var peers v1alpha1.PeerList
-	if c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
+	if user(id) == "" || c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
 		return false
 	}
 	return slices.ContainsFunc(peers.Items, func(p v1alpha1.Peer) bool { return p.Spec.ID == id && runs(&p) })
@@ -199,86 +173,51 @@ func (c *Company) admitted(ctx context.Context, id string) bool {
 
 // Serve answers what a user of a laptop asks of the API server; id is the laptop's (identity.ID.String). Refusals are Kubernetes Status
 // objects.
-func (c *Company) Serve(w http.ResponseWriter, r *http.Request, id string) { c.door.serve(w, r, id) }
+func (c *Company) Serve(w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }
 
-// shut cuts every open request of laptops that are not tethered any more.
-func (c *Company) shut(ctx context.Context) {
-	c.door.mu.Lock()
-	open := slices.Collect(maps.Keys(c.door.limiters))
-	c.door.mu.Unlock()
-	for _, id := range open {
-		if !c.admitted(ctx, id) {
-			c.door.shut(id)
-		}
+// methods are those that an API server takes, or passes on to an application.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+
+// parse says what a request asks of the API server: any of its paths, as it is written, since behind proxy it may mean more than it shows.
+func parse(r *http.Request) (apiproxy.Info, *apiproxy.Refusal) {
+	refused := func(code int, reason audit.Reason, why string) (apiproxy.Info, *apiproxy.Refusal) {
+		return apiproxy.Info{}, &apiproxy.Refusal{Code: code, Reason: reason, Why: why}
 	}
-}
-
-// shut cuts every open request of a laptop, streams included. The next tether begins with a limiter of its own.
-func (d *door) shut(id string) {
-	d.mu.Lock()
-	one := d.limiters[id]
-	delete(d.limiters, id)
-	d.mu.Unlock()
-	if one != nil {
-		one.Shut()
-	}
-}
-
-func (d *door) limiter(id string) *apiproxy.Limiter {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one := d.limiters[id]
-	if one == nil {
-		one = apiproxy.NewLimiter(d.limits)
-		d.limiters[id] = one
-	}
-	return one
-}
-
-// no is why a request is not let through.
-type no struct {
-	code        int
-	reason, why string
-}
-
-var notTethered = &no{http.StatusForbidden, RefusedTether, "this laptop is not tethered to this cluster"}
-
-func (d *door) serve(w http.ResponseWriter, r *http.Request, id string) {
-	if no := d.pass(w, r, id); no != nil {
-		d.refused(r, id, no.reason, no.why)
-		apiproxy.Refuse(w, no.code, no.why)
-	}
-}
-
-// refused notes that a request was.
-func (d *door) refused(r *http.Request, id, reason, why string) {
-	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
-	d.audits.Note(audit.Refusal{
-		Door: audit.Company, Reason: reason, ID: id, Addr: addr,
-		What: r.Method + " " + r.URL.EscapedPath(), Why: why, Usual: !slices.Contains(unusual, reason),
-	})
-}
-
-// inner is the request as the API server is to see it, or why it must not.
-func inner(r *http.Request) (*http.Request, *no) {
-	path, ok := strings.CutPrefix(r.URL.Path, strings.TrimSuffix(Path, "/"))
-	raw := strings.TrimPrefix(r.URL.RawPath, strings.TrimSuffix(Path, "/"))
+	below := apiproxy.Below(r, strings.TrimSuffix(Path, "/"))
+	at := below.URL
 	// Dots would lead out of the path that the API server may have behind a proxy of its own.
-	dots := slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
-	if !ok || !strings.HasPrefix(path, "/") || dots || r.URL.RawPath != "" && !strings.HasPrefix(raw, "/") || r.Method == http.MethodConnect {
-		return nil, &no{http.StatusForbidden, RefusedPath, "path: it must be one of a Kubernetes API, without dots"}
+	dots := false
+	for segment := range strings.SplitSeq(at.Path, "/") {
+		dots = dots || segment == "." || segment == ".."
+	}
+	if !strings.HasPrefix(r.URL.Path, Path) || r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath, Path) || dots || !slices.Contains(methods, r.Method) {
+		return refused(http.StatusForbidden, apiproxy.RefusedPath, "path: it must be one of a Kubernetes API, without dots")
 	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") { // dropping it would answer for another identity than the user asked for
-			return nil, &no{http.StatusForbidden, RefusedAs, "through a tether nobody asks as somebody else: leave out --as"}
+			return refused(http.StatusForbidden, apiproxy.RefusedAs, "through a tether nobody asks as somebody else: leave out --as")
 		}
 	}
-	to := r.Clone(r.Context())
-	to.URL.Path, to.URL.RawPath = path, raw
-	for _, name := range []string{UserHeader, "X-Real-Ip"} { // the API server's audit log takes the latter for whence it came
-		to.Header.Del(name)
+	info, watch := apiproxy.Describe(below)
+	if err := apiproxy.CheckUpgrade(r, info, watch); err != nil {
+		return refused(http.StatusBadRequest, apiproxy.RefusedUpgrade, err.Error())
 	}
-	return to, nil
+	info.Path, info.RawPath, info.List = at.Path, at.RawPath, info.List || apiproxy.DeletesMany(r, info)
+	// What a pod or service answers through the API server may have no end.
+	info.Stream = info.Stream || info.Subresource == "proxy"
+	return info, nil
+}
+
+// check refuses a body that would cost the API server too much.
+func check(_ context.Context, r *apiproxy.Request) *apiproxy.Refusal {
+	if r.Info.Subresource == "proxy" { // which a pod or service reads, not the API server
+		return nil
+	}
+	if why := costly(r.HTTP, r.Body); why != "" {
+		return &apiproxy.Refusal{Code: http.StatusBadRequest, Reason: apiproxy.RefusedBody, Why: "request body: " + why}
+	}
+	r.Unvalidated = r.Info.Writes && len(r.Body) > 0 && (len(r.Body) > maxValidated || !wire.Paths(r.Body, maxPaths))
+	return nil
 }
 
 // localUser is which user of the laptop asks, as it says; "" when it does not, or not in one printable line.
@@ -290,108 +229,18 @@ func localUser(r *http.Request) string {
 	return name
 }
 
-func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
-	r, refusal := inner(asked)
-	if refusal != nil {
-		return refusal
-	}
-	who := user(id)
-	if who == "" || !d.admitted(r.Context(), id) {
-		return notTethered
-	}
-	limiter := d.limiter(id)
-	// Again, now that a shut would reach us: else one between the two lines would miss this request.
-	if !d.admitted(r.Context(), id) {
-		d.shut(id)
-		return notTethered
-	}
-	info, watch := apiproxy.Describe(r)
-	if err := apiproxy.CheckUpgrade(r, info, watch); err != nil {
-		w.Header().Set("Connection", "close") // else its body would be waited for before the answer
-		return &no{http.StatusBadRequest, RefusedUpgrade, err.Error()}
-	}
-	// What a pod or service answers through the API server may have no end.
-	info.Stream = info.Stream || info.Subresource == "proxy"
-	ctx, body, leave, err := limiter.Gate(w, r, info)
-	switch {
-	case err == nil:
-	case errors.Is(err, apiproxy.ErrShut):
-		return notTethered
-	case errors.Is(err, apiproxy.ErrBody):
-		return d.noBody()
-	case r.Context().Err() != nil: // the laptop went away; nobody reads this
-		return nil
-	default:
-		return &no{http.StatusTooManyRequests, RefusedLimits, err.Error()}
-	}
-	defer leave()
-
-	if info.Subresource != "proxy" { // which a pod or service reads, not the API server
-		if why := costly(r, body); why != "" {
-			return &no{http.StatusBadRequest, RefusedBody, "request body: " + why}
-		}
-	}
-	apiproxy.Bring(r, body)
-	ignore := info.Writes && (len(body) > maxValidated || !wire.Paths(body, maxPaths))
-	as := http.Header{"Impersonate-User": {who}, "Impersonate-Group": {Group}}
-	if local := localUser(asked); local != "" {
-		as[asLocal] = []string{local}
-	}
-	d.proxy.Pass(w, r.WithContext(ctx), apiproxy.Hop{
-		Aim: func(to *url.URL) {
-			to.Scheme, to.Host = d.target.Scheme, d.target.Host
-			if base := strings.TrimSuffix(d.target.Path, "/"); base != "" {
-				to.Path = base + to.Path
-				if to.RawPath != "" {
-					to.RawPath = base + to.RawPath
-				}
-			}
-			if ignore {
-				query := to.Query()
-				query.Set("fieldValidation", metav1.FieldValidationIgnore)
-				to.RawQuery = query.Encode()
-			}
-		},
-		As:       as,
-		Answered: func(answer *http.Response) error { return d.answered(answer, asked, id, info.Namespace) },
-		Failed:   func(err error) { d.failed(ctx, w, asked, id, err) },
-	})
-	return nil
-}
-
-func (d *door) noBody() *no {
-	return &no{http.StatusRequestEntityTooLarge, RefusedBody, fmt.Sprintf("request body: larger than %d bytes, or not come whole and in time", d.limits.Body)}
-}
-
-// answered notes what the API server refused, and tells who may not do it in a namespace where he may do something.
-func (d *door) answered(answer *http.Response, r *http.Request, id, namespace string) error {
-	reason := RefusedForbidden
-	switch answer.StatusCode {
-	case http.StatusUnauthorized:
-	case http.StatusForbidden:
-		all, err := d.places(r.Context(), id)
-		if err != nil { // the answer is right without it
-			d.log.Warn("company: a user is not told where he may work", "id", id, "err", err)
-		} else if where := elsewhere(all, namespace); where != "" {
-			apiproxy.Warn(answer.Header, where)
-		}
-	case http.StatusTooManyRequests:
-		reason = RefusedLimits
-	case http.StatusRequestEntityTooLarge:
-		reason = RefusedBody
-	default:
-		return nil
-	}
-	why, err := apiproxy.Why(answer)
-	if err != nil {
-		return err
-	}
-	d.refused(r, id, reason, why)
-	return nil
-}
-
 // maxWarned is how many places a warning names.
 const maxWarned = 8
+
+// elsewhere tells who was forbidden something where he may work. The refusal is right without it.
+func (c *Company) elsewhere(r *apiproxy.Request) string {
+	all, err := c.placesOf(r.HTTP.Context(), r.ID)
+	if err != nil {
+		c.cfg.Log.Warn("company: a user is not told where he may work", "id", r.ID, "err", err)
+		return ""
+	}
+	return elsewhere(all, r.Info.Namespace)
+}
 
 // elsewhere says where the users of a laptop work, to one who was refused in a namespace, "" for the whole cluster; "" when it is one of
 // those: what was refused there is not a matter of where.
@@ -410,22 +259,4 @@ func elsewhere(all []place, namespace string) string {
 		names = append(names[:maxWarned], fmt.Sprintf("and %d more", len(names)-maxWarned))
 	}
 	return "this laptop is tethered: its users work in " + strings.Join(names, ", ") + "; name one with --namespace"
-}
-
-// failed answers when the API server did not. What exactly went wrong is for this side's log only.
-func (d *door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, id string, err error) {
-	switch {
-	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
-		d.refused(r, id, notTethered.reason, notTethered.why)
-		apiproxy.Refuse(w, notTethered.code, notTethered.why)
-	case errors.Is(err, context.DeadlineExceeded):
-		d.refused(r, id, RefusedTimeout, "the API server takes too long")
-		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the company's API server did not answer within %s", d.limits.Timeout))
-	case errors.Is(err, context.Canceled): // the laptop went away; nobody reads this
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
-	default:
-		d.refused(r, id, RefusedUnavailable, "the API server does not answer")
-		d.log.Warn("company: the API server does not answer", "err", err)
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, "the company's API server does not answer")
-	}
 }

@@ -3,74 +3,37 @@ package company
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/local/apiproxy"
+	"kith.dev/core/local/apiproxy/doortest"
+	"kith.dev/core/trust/audit"
 )
 
 // lane is a laptop's client, the door, and a real TLS upstream behind it.
 type lane struct {
+	*doortest.Lane
 	*world
-	front *httptest.Server
 }
 
 func newLane(t *testing.T, upstream http.HandlerFunc, objects ...client.Object) *lane {
 	t.Helper()
-	up := httptest.NewUnstartedServer(upstream)
-	up.EnableHTTP2 = true
-	up.StartTLS()
-	t.Cleanup(up.Close)
-	w := newWorldAt(t, &rest.Config{Host: up.URL + "/base", BearerToken: "daemon-token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
-		append(objects, laptop("alice", alice, tethered))...)
-	l := &lane{world: w}
-	l.front = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.Serve(w, r, alice.String()) }))
-	l.front.EnableHTTP2 = true
-	l.front.StartTLS()
-	t.Cleanup(func() { l.door.shut(alice.String()); l.front.Close() })
+	l := &lane{Lane: doortest.New(t, "/base", upstream)}
+	l.world = newWorldAt(t, l.Config, append(objects, laptop("alice", alice, tethered))...)
+	l.Open(func(w http.ResponseWriter, r *http.Request) { l.Serve(w, r, alice.String()) }, func() { l.door.Shut(alice.String()) })
 	return l
-}
-
-func (l *lane) do(method, path string, body io.Reader, header http.Header) *http.Response {
-	l.Helper()
-	req, err := http.NewRequest(method, l.front.URL+path, body)
-	if err != nil {
-		l.Fatal(err)
-	}
-	if header != nil {
-		req.Header = header
-	}
-	resp, err := l.front.Client().Do(req)
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { resp.Body.Close() })
-	return resp
-}
-
-func (l *lane) status(resp *http.Response) metav1.Status {
-	l.Helper()
-	var s metav1.Status
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Kind != "Status" || int(s.Code) != resp.StatusCode {
-		l.Fatalf("answer %d is %+v: %v", resp.StatusCode, s, err)
-	}
-	return s
 }
 
 const pods = "/company/api/v1/namespaces/team/pods"
@@ -84,7 +47,7 @@ func TestALaptopArrivesAsItselfWhateverItClaims(t *testing.T) {
 		w.Header().Set("Audit-Id", "7")
 		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "f")
 	})
-	answer := l.do("GET", pods+"?limit=5&labelSelector=a%3Db", nil, http.Header{
+	answer := l.Do("GET", pods+"?limit=5&labelSelector=a%3Db", nil, http.Header{
 		"Authorization": {"Bearer stolen"}, "Proxy-Authorization": {"Basic x"}, "Cookie": {"a=b"},
 		"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}, "X-Remote-Extra-Foo": {"x"}, "x-remote-uid": {"1"},
 		"X-Forwarded-For": {"127.0.0.1"}, "X-Real-Ip": {"127.0.0.1"}, "Forwarded": {"for=127.0.0.1"},
@@ -124,19 +87,20 @@ func TestWhatNeverReachesTheAPIServer(t *testing.T) {
 		method, path string
 		header       http.Header
 		code         int
-		reason       string
+		reason       audit.Reason
 	}{
-		"as an administrator":      {"GET", pods, http.Header{"Impersonate-User": {"system:admin"}}, 403, RefusedAs},
-		"as a group":               {"GET", pods, http.Header{"impersonate-group": {"system:masters"}}, 403, RefusedAs},
-		"as with an extra":         {"GET", pods, http.Header{"Impersonate-Extra-Scopes": {"x"}}, 403, RefusedAs},
-		"as a uid":                 {"GET", pods, http.Header{"Impersonate-Uid": {"0"}}, 403, RefusedAs},
-		"as, in an upgrade":        {"GET", pods + "/web/exec", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Impersonate-User": {"x"}}, 403, RefusedAs},
-		"out of the path":          {"GET", "/company/../../secret", nil, 403, RefusedPath},
-		"out of the path, encoded": {"GET", "/company/api/%2e%2e/%2e%2e/secret", nil, 403, RefusedPath},
-		"out by slashes, encoded":  {"GET", "/company/api/..%2f..%2fsecret", nil, 403, RefusedPath},
-		"a dot":                    {"GET", "/company/./api", nil, 403, RefusedPath},
-		"another door's path":      {"GET", "/kube/api/v1/pods", nil, 403, RefusedPath},
-		"a body too large":         {"POST", pods, nil, 413, RefusedBody},
+		"as an administrator":      {"GET", pods, http.Header{"Impersonate-User": {"system:admin"}}, 403, apiproxy.RefusedAs},
+		"as a group":               {"GET", pods, http.Header{"impersonate-group": {"system:masters"}}, 403, apiproxy.RefusedAs},
+		"as with an extra":         {"GET", pods, http.Header{"Impersonate-Extra-Scopes": {"x"}}, 403, apiproxy.RefusedAs},
+		"as a uid":                 {"GET", pods, http.Header{"Impersonate-Uid": {"0"}}, 403, apiproxy.RefusedAs},
+		"as, in an upgrade":        {"GET", pods + "/web/exec", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Impersonate-User": {"x"}}, 403, apiproxy.RefusedAs},
+		"out of the path":          {"GET", "/company/../../secret", nil, 403, apiproxy.RefusedPath},
+		"out of the path, encoded": {"GET", "/company/api/%2e%2e/%2e%2e/secret", nil, 403, apiproxy.RefusedPath},
+		"out by slashes, encoded":  {"GET", "/company/api/..%2f..%2fsecret", nil, 403, apiproxy.RefusedPath},
+		"a dot":                    {"GET", "/company/./api", nil, 403, apiproxy.RefusedPath},
+		"another door's path":      {"GET", "/kube/api/v1/pods", nil, 403, apiproxy.RefusedPath},
+		"a method that no API has": {"TRACE", pods, nil, 403, apiproxy.RefusedPath},
+		"a body too large":         {"POST", pods, nil, 413, apiproxy.RefusedBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLane(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("upstream saw %s %v", r.URL, r.Header) })
@@ -154,7 +118,7 @@ func TestWhatNeverReachesTheAPIServer(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			l.Serve(w, r, alice.String())
-			if s := l.status(w.Result()); int(s.Code) != c.code || !slices.Contains(l.refused, "company/"+c.reason) {
+			if s := l.Status(w.Result()); int(s.Code) != c.code || !slices.Contains(l.refused, "company/"+string(c.reason)) {
 				t.Errorf("%+v, noted %v", s, l.refused)
 			}
 		})
@@ -168,10 +132,10 @@ func TestOnlyTetheredLaptopsPass(t *testing.T) {
 		l := newLane(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s: upstream saw %s", name, r.URL) }, laptop("bob", bob))
 		w := httptest.NewRecorder()
 		l.Serve(w, httptest.NewRequest("GET", pods, nil), who)
-		if s := l.status(w.Result()); s.Code != 403 || !strings.Contains(s.Message, "not tethered") || !slices.Equal(l.refused, []string{"company/tether"}) {
+		if s := l.Status(w.Result()); s.Code != 403 || !strings.Contains(s.Message, "not tethered") || !slices.Equal(l.refused, []string{"company/tether"}) {
 			t.Errorf("%s: %+v, noted %v", name, s, l.refused)
 		}
-		if len(l.door.limiters) != 0 {
+		if len(l.door.Callers()) != 0 {
 			t.Errorf("%s: something is kept of it", name)
 		}
 	}
@@ -194,7 +158,7 @@ func TestPathsStayAsTheyAreWritten(t *testing.T) {
 	var got string
 	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { got = r.URL.EscapedPath() })
 	for _, path := range []string{"/api", "/version", "/openapi/v3/apis/apps/v1", "/api/v1/namespaces/team/services/web:80/proxy/a%2Fb//c", "/apis/apps/v1/namespaces/team/deployments/web"} {
-		l.do("GET", "/company"+path, nil, nil)
+		l.Do("GET", "/company"+path, nil, nil)
 		if got != "/base"+path {
 			t.Errorf("%s became %s", path, got)
 		}
@@ -211,7 +175,7 @@ func TestWhatPeopleWritePasses(t *testing.T) {
 	for _, c := range [][2]string{{"PATCH", "application/apply-patch+yaml"}, {"PUT", "application/json"}, {"DELETE", "application/json"}} {
 		for _, size := range []int{0, 10, 3 << 20} {
 			body := strings.Repeat(" ", max(0, size-2)) + `{}`[:min(2, size)]
-			if resp := l.do(c[0], pods+"/web", strings.NewReader(body), http.Header{"Content-Type": {c[1]}}); resp.StatusCode != 200 {
+			if resp := l.Do(c[0], pods+"/web", strings.NewReader(body), http.Header{"Content-Type": {c[1]}}); resp.StatusCode != 200 {
 				t.Fatalf("%s of %d bytes: %s", c[1], size, resp.Status)
 			}
 			if string(got) != body || kind != c[0]+" "+c[1] {
@@ -231,12 +195,22 @@ func TestLargeBodiesAreNotLookedThroughForUnknownFields(t *testing.T) {
 				if strings.Contains(query, "Warn") && size == maxValidated {
 					continue
 				}
-				l.do(method, pods+"/web"+query, strings.NewReader(`{"a":"`+strings.Repeat("x", size-8)+`"}`), http.Header{"Content-Type": {"application/json"}})
+				l.Do(method, pods+"/web"+query, strings.NewReader(`{"a":"`+strings.Repeat("x", size-8)+`"}`), http.Header{"Content-Type": {"application/json"}})
 				if asked != want {
 					t.Errorf("%s of %d bytes with %s: %s", method, size, query, asked)
 				}
 			}
 		}
+	}
+}
+
+// What goes to an application behind the API server is not changed.
+func TestAnApplicationGetsWhatItWasSent(t *testing.T) {
+	var asked string
+	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { asked = r.URL.RequestURI() })
+	const path = "/api/v1/namespaces/team/services/web/proxy/a%2Fb?z=1&a=2"
+	if l.Do("POST", "/company"+path, strings.NewReader(strings.Repeat("x", maxValidated+1)), nil); asked != "/base"+path {
+		t.Errorf("it was asked %s", asked)
 	}
 }
 
@@ -260,9 +234,9 @@ func TestWhatABodyWouldHaveWrittenDownIsKnownBefore(t *testing.T) {
 		{"nested deep", "PUT", nested(230, "a", twice), ""},
 	} {
 		asked = nil
-		resp := l.do(c.method, pods+"/web?fieldValidation=Strict", strings.NewReader(c.body), http.Header{"Content-Type": {"application/merge-patch+json"}})
+		resp := l.Do(c.method, pods+"/web?fieldValidation=Strict", strings.NewReader(c.body), http.Header{"Content-Type": {"application/merge-patch+json"}})
 		if c.want == "" {
-			if s := l.status(resp); s.Code != 400 || len(asked) > 0 {
+			if s := l.Status(resp); s.Code != 400 || len(asked) > 0 {
 				t.Errorf("%s: %d %s, asked %v", c.what, s.Code, s.Message, asked)
 			}
 			continue
@@ -304,12 +278,12 @@ func TestABodyHasABoundOfElements(t *testing.T) {
 		{"no operations", "PATCH", "/web", operations, `{}`, false},
 	} {
 		asked = 0
-		resp := l.do(c.method, pods+c.path, strings.NewReader(c.body), http.Header{"Content-Type": {c.media}})
+		resp := l.Do(c.method, pods+c.path, strings.NewReader(c.body), http.Header{"Content-Type": {c.media}})
 		switch {
 		case c.taken && asked != 1:
 			t.Errorf("%s: %s", c.what, resp.Status)
 		case !c.taken:
-			if s := l.status(resp); s.Code != 400 || asked > 0 || !strings.HasPrefix(s.Message, "kith: request body: ") {
+			if s := l.Status(resp); s.Code != 400 || asked > 0 || !strings.HasPrefix(s.Message, "kith: request body: ") {
 				t.Errorf("%s: %d %s, asked %d times", c.what, s.Code, s.Message, asked)
 			}
 		}
@@ -330,16 +304,13 @@ func TestABodyDoesNotPassAsAnUpgrade(t *testing.T) {
 		"of HTTP/2":                         "GET /company/api/v1/namespaces/team/pods HTTP/1.1\r\nUpgrade: h2c\r\n",
 		"of WebSocket, where nothing flows": "GET /company/api/v1/namespaces/team/pods/x HTTP/1.1\r\nUpgrade: websocket\r\n",
 	} {
-		conn, err := tls.Dial("tcp", l.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := l.Dial()
 		fmt.Fprintf(conn, "%sHost: kith\r\nConnection: Upgrade\r\n\r\n", request)
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // the body never ends
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
-		} else if s := l.status(resp); s.Code != 400 || !strings.Contains(s.Message, "upgrade to") {
+		} else if s := l.Status(resp); s.Code != 400 || !strings.Contains(s.Message, "upgrade to") {
 			t.Errorf("%s: %d %s", what, s.Code, s.Message)
 		}
 		conn.Close()
@@ -349,122 +320,33 @@ func TestABodyDoesNotPassAsAnUpgrade(t *testing.T) {
 // A body that comes slowly is this side's to wait for, not the API server's.
 func TestASlowBodyDoesNotReachTheAPIServer(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { t.Error("the API server was asked") })
-	l.door.limits.Timeout = 100 * time.Millisecond
+	l.door.Limits.Timeout = 100 * time.Millisecond
 	r, w := io.Pipe()
 	defer w.Close()
 	go func() { _, _ = w.Write([]byte("{")) }()
-	if s := l.status(l.do("POST", pods, r, http.Header{"Content-Type": {"application/json"}})); s.Code != 413 || !strings.Contains(s.Message, "in time") {
+	if s := l.Status(l.Do("POST", pods, r, http.Header{"Content-Type": {"application/json"}})); s.Code != 413 || !strings.Contains(s.Message, "in time") {
 		t.Errorf("%+v", s)
 	}
 }
 
-// upstreamThatStreams upgrades to an echo, or starts a watch that never ends; gone is done when a watch was cut.
-func upstreamThatStreams(gone *sync.WaitGroup) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "" {
-			conn, rw, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			defer conn.Close()
-			fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Protocols: %s\r\nX-User: %s\r\n\r\n",
-				r.Header.Get("Upgrade"), r.Header.Get("Sec-Websocket-Protocol"), r.Header.Get("Impersonate-User"))
-			_, _ = io.Copy(conn, rw)
-			return
-		}
-		if r.URL.Query().Has("watch") || r.URL.Query().Has("follow") {
-			fmt.Fprintln(w, "event")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			gone.Done()
-		}
-	}
-}
-
-// upgrade speaks HTTP/1.1 by hand, as client-go's executors do.
-func (l *lane) upgrade(protocol string, header http.Header) (*upgraded, *http.Response) {
-	l.Helper()
-	conn, err := tls.Dial("tcp", l.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { conn.Close() })
-	req, _ := http.NewRequest("GET", "https://peer"+pods+"/web/exec?command=sh", nil)
-	req.Header = header.Clone()
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", protocol)
-	if err := req.Write(conn); err != nil {
-		l.Fatal(err)
-	}
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
-	if err != nil {
-		l.Fatal(err)
-	}
-	return &upgraded{conn, r}, resp
-}
-
-type upgraded struct {
-	*tls.Conn
-	r *bufio.Reader
-}
-
-func (u *upgraded) Read(p []byte) (int, error) { return u.r.Read(p) }
-
 func TestUpgradesPassAndCarryNoTokens(t *testing.T) {
-	l := newLane(t, upstreamThatStreams(nil))
-	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
-		conn, answer := l.upgrade(protocol, http.Header{"Authorization": {"Bearer stolen"}, "Sec-Websocket-Protocol": {
-			"v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c3RvbGVu", "BASE64URL.bearer.authorization.k8s.io.x",
-		}})
-		if answer.StatusCode != 101 || answer.Header.Get("X-Protocols") != "v5.channel.k8s.io" || answer.Header.Get("X-User") != UserPrefix+alice.Compact() {
-			t.Fatalf("%s: %s %v", protocol, answer.Status, answer.Header)
-		}
-		message := strings.Repeat("x", 100_000)
-		go fmt.Fprint(conn, message)
-		back := make([]byte, len(message))
-		if _, err := io.ReadFull(conn, back); err != nil || string(back) != message {
-			t.Errorf("%s: echo came back broken: %v", protocol, err)
-		}
-	}
+	newLane(t, doortest.Streams(nil)).UpgradesCarryNoTokens(pods, UserPrefix+alice.Compact())
 }
 
 func TestTheEndOfATetherCutsWhatIsOpen(t *testing.T) {
 	var gone sync.WaitGroup
 	gone.Add(2)
-	l := newLane(t, upstreamThatStreams(&gone))
-	watch, logs := l.do("GET", pods+"?watch=1", nil, nil), l.do("GET", pods+"/web/log?follow=true", nil, nil)
-	for _, stream := range []*http.Response{watch, logs} {
-		if _, err := bufio.NewReader(stream.Body).ReadString('\n'); err != nil {
+	l := newLane(t, doortest.Streams(&gone))
+	l.EndCutsAll(pods, &gone, "not tethered", func() {
+		if err := l.EndTether(t.Context(), caller(alice)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	exec, _ := l.upgrade("websocket", http.Header{})
-	fmt.Fprint(exec, "hello")
-	if _, err := io.ReadFull(exec, make([]byte, 5)); err != nil {
-		t.Fatalf("upgraded connection does not echo: %v", err)
-	}
-	if err := l.EndTether(t.Context(), caller(alice)); err != nil {
-		t.Fatal(err)
-	}
-	l.reconcile("alice")
-	for _, stream := range []*http.Response{watch, logs} {
-		if _, err := io.ReadAll(stream.Body); err == nil {
-			t.Error("a stream ended cleanly: its reader would not notice that it was cut")
-		}
-	}
-	_ = exec.SetReadDeadline(time.Now().Add(2 * time.Minute))
-	if _, err := exec.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the upgraded connection still talks, or is silent and open: %v", err)
-	}
-	gone.Wait() // the API server's side is gone too
-	if s := l.status(l.do("GET", pods, nil, nil)); s.Code != 403 || !strings.Contains(s.Message, "not tethered") {
-		t.Errorf("afterwards: %+v", s)
-	}
+		l.reconcile("alice")
+	})
 	// The next tether begins with a limiter of its own.
 	p := l.peer("alice")
 	l.change(p, func() { p.Spec.Tethered, p.Spec.Request = &v1alpha1.Tethered{}, &v1alpha1.ResourceRequest{Attempt: 2} })
-	if resp := l.do("GET", pods, nil, nil); resp.StatusCode != 200 {
+	if resp := l.Do("GET", pods, nil, nil); resp.StatusCode != 200 {
 		t.Errorf("after the next tether: %s", resp.Status)
 	}
 }
@@ -472,24 +354,27 @@ func TestTheEndOfATetherCutsWhatIsOpen(t *testing.T) {
 func TestLimitsOfALaptop(t *testing.T) {
 	var gone sync.WaitGroup
 	gone.Add(3)
-	l := newLane(t, upstreamThatStreams(&gone))
-	l.door.limits.Streams, l.door.limits.Bodies, l.door.limits.Body = 3, 100, 90
+	l := newLane(t, doortest.Streams(&gone))
+	l.door.Limits.Streams, l.door.Limits.Bodies, l.door.Limits.Body = 3, 100, 90
 	for range 3 {
-		if resp := l.do("GET", pods+"?watch=1", nil, nil); resp.StatusCode != 200 {
+		if resp := l.Do("GET", pods+"?watch=1", nil, nil); resp.StatusCode != 200 {
 			t.Fatal(resp.Status)
 		}
 	}
-	if s := l.status(l.do("GET", pods+"?watch=1", nil, nil)); s.Code != 429 || s.Details.RetryAfterSeconds != 1 {
+	if s := l.Status(l.Do("GET", pods+"?watch=1", nil, nil)); s.Code != 429 || s.Details.RetryAfterSeconds != 1 {
 		t.Errorf("%+v", s)
-	}
-	if resp := l.do("GET", pods, nil, nil); resp.StatusCode != 200 {
-		t.Errorf("streams stand in the way of a plain request: %s", resp.Status)
 	}
 	// An apply costs the API server more than its bytes say.
-	if s := l.status(l.do("PATCH", pods+"/web", strings.NewReader(strings.Repeat("x", 30)), http.Header{"Content-Type": {"application/apply-patch+yaml"}})); s.Code != 429 {
+	if s := l.Status(l.Do("PATCH", pods+"/web", strings.NewReader(strings.Repeat("x", 30)), http.Header{"Content-Type": {"application/apply-patch+yaml"}})); s.Code != 429 {
 		t.Errorf("%+v", s)
 	}
-	l.door.shut(alice.String())
+	// Deletions of many wait for their turn as lists do.
+	for path, many := range map[string]bool{pods: true, pods + "/web": false} {
+		if info, no := parse(httptest.NewRequest("DELETE", path, nil)); no != nil || info.List != many {
+			t.Errorf("%s: %+v %+v", path, info, no)
+		}
+	}
+	l.door.Shut(alice.String())
 	gone.Wait()
 }
 
@@ -506,7 +391,7 @@ func TestRefusalsOfTheAPIServerAreNotedAndPassedOn(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","code":403,"message":"pods is forbidden"}`)
 	})
-	if s := l.status(l.do("GET", pods, nil, nil)); s.Message != "pods is forbidden" || !slices.Equal(l.refused, []string{"company/forbidden"}) {
+	if s := l.Status(l.Do("GET", pods, nil, nil)); s.Message != "pods is forbidden" || !slices.Equal(l.refused, []string{"company/forbidden"}) {
 		t.Errorf("%+v, noted %v", s, l.refused)
 	}
 }
@@ -539,17 +424,9 @@ func TestWhoIsForbiddenIsToldWhereHeMayWork(t *testing.T) {
 		"a quote in a role":      {pods, []client.Object{policy("p", in("box", "a\"b"))}, `box (a\"b)`},
 	} {
 		l := newLane(t, forbidden, c.policy...)
-		answer := l.do("GET", c.path, nil, nil)
-		if said := answer.Header.Get("Warning"); (said == "") != (c.says == "") || !strings.Contains(said, c.says) || l.status(answer).Message != "no" {
+		answer := l.Do("GET", c.path, nil, nil)
+		if said := answer.Header.Get("Warning"); (said == "") != (c.says == "") || !strings.Contains(said, c.says) || l.Status(answer).Message != "no" {
 			t.Errorf("%s: %q", name, said)
 		}
-	}
-}
-
-func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
-	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	l.door.limits.Timeout = 50 * time.Millisecond
-	if s := l.status(l.do("GET", pods, nil, nil)); s.Code != 504 || !slices.Equal(l.refused, []string{"company/timeout"}) {
-		t.Errorf("%+v, noted %v", s, l.refused)
 	}
 }

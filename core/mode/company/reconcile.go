@@ -20,7 +20,7 @@ import (
 
 // Reconcile looks at one laptop.
 func (c *Company) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	c.shut(ctx)
+	c.door.ShutOthers(ctx)
 	var peer v1alpha1.Peer
 	err := c.cfg.Client.Get(ctx, req.NamespacedName, &peer)
 	if apierrors.IsNotFound(err) {

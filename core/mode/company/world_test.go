@@ -58,8 +58,8 @@ func newWorldAt(t *testing.T, config *rest.Config, objects ...client.Object) *wo
 	w := &world{T: t}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.TetherPolicy{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
-	audits := audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(door audit.Door, reason string) {
-		w.refused = append(w.refused, string(door)+"/"+reason)
+	audits := audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(door audit.Door, reason audit.Reason) {
+		w.refused = append(w.refused, string(door)+"/"+string(reason))
 	}})
 	var err error
 	w.Company, err = New(Config{

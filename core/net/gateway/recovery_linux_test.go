@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/test/pace"
 )
 
 // byItself is less than WireGuard waits before it tries again by itself (REKEY_TIMEOUT).
@@ -74,12 +76,12 @@ func (b *beat) goesOn() (lost int64) {
 	b.t.Helper()
 	before, began := b.sent.Load(), time.Now()
 	for b.heard.Load() <= before {
-		if time.Since(began) > byItself {
+		if time.Since(began) > patience {
 			b.t.Fatal("the stream stands still")
 		}
 		time.Sleep(time.Millisecond)
 	}
-	b.t.Logf("an answer after %s", time.Since(began).Round(time.Millisecond))
+	pace.Within(b.t, "an answer", time.Since(began), byItself)
 	return max(0, before-b.received.Load())
 }
 
@@ -196,11 +198,9 @@ func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
 	alice.do(order{Do: "remove", ID: "bob"})
 	time.Sleep(50 * time.Millisecond) // WireGuard takes a second handshake within 20 ms for a flood
 	alice.do(order{Do: "set", Peer: p})
-	for start := time.Now(); !alice.do(order{Do: "stats"}).Stats["bob"].Up; time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > byItself {
-			t.Fatal("no handshake")
-		}
-	}
+	start := time.Now()
+	alice.hasStats("bob", func(s Stats) bool { return s.Up })
+	pace.Within(t, "a handshake", time.Since(start), byItself)
 }
 
 // TestTunnelThatComesUpIsTold, on both sides, when nothing else happens on either host and long before it is looked at again:
@@ -239,9 +239,7 @@ func bothGreetAtOnce(t *testing.T, alice, bob *laptop) {
 		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")}) })
 		wg.Wait()
 		alice.do(order{Do: "rtt", ID: "bob"})
-		if d := time.Since(start); d > byItself {
-			t.Errorf("the first answer came after %s", d)
-		}
+		pace.Within(t, "the first answer", time.Since(start), byItself)
 		alice.do(order{Do: "remove", ID: "bob"})
 		bob.do(order{Do: "remove", ID: "alice"})
 		time.Sleep(50 * time.Millisecond)
@@ -285,7 +283,7 @@ func (p *laptop) hasStats(peer string, is func(Stats) bool) {
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		if s := p.do(order{Do: "stats"}).Stats[peer]; is(s) {
 			return
-		} else if time.Since(start) > byItself {
+		} else if time.Since(start) > patience {
 			p.t.Fatalf("%s to %s: %+v", p.name, peer, s)
 		}
 	}

@@ -19,11 +19,10 @@ import (
 
 // dropped waits until a reason's counter has grown beyond before.
 func (p *laptop) dropped(reason string, before uint64) bool {
-	for range 40 {
+	for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(25 * time.Millisecond) {
 		if p.do(order{Do: "drops"}).Drops[reason] > before {
 			return true
 		}
-		time.Sleep(25 * time.Millisecond)
 	}
 	return false
 }

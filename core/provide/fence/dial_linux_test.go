@@ -118,6 +118,20 @@ func (w *world) expectAll(tries ...try) {
 	done.Wait()
 }
 
+// unanswered expects that nobody answers, however that is told.
+func (w *world) unanswered(from string, list ...string) {
+	w.t.Helper()
+	var done sync.WaitGroup
+	for _, to := range list {
+		done.Go(func() {
+			if got := w.dial(from, to); got != silent && got != rejected && got != refused {
+				w.t.Errorf("%s to %s: %s", from, to, got)
+			}
+		})
+	}
+	done.Wait()
+}
+
 func (got outcome) is(want outcome) bool {
 	return got == want || want == open && !slices.Contains([]outcome{silent, rejected, refused}, got) && len(got) < 10
 }

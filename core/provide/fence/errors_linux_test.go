@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -114,15 +115,19 @@ func TestErrorsAreHeardFromTheEndsOfAConnectionOnly(t *testing.T) {
 		}
 	}
 	w.must(w.fence.Set(both()))
+	var done sync.WaitGroup
 	for _, a := range attacks {
-		f := w.flow(a.victim, a.at, a.with)
-		if w.refuse(a.from, a.as, f); f.broken(false) {
-			t.Errorf("%s: heard", a.what)
-		}
-		if err := f.say(); err != nil {
-			t.Errorf("%s: %v", a.what, err)
-		}
+		done.Go(func() {
+			f := w.flow(a.victim, a.at, a.with)
+			if w.refuse(a.from, a.as, f); f.broken(false) {
+				t.Errorf("%s: heard", a.what)
+			}
+			if err := f.say(); err != nil {
+				t.Errorf("%s: %v", a.what, err)
+			}
+		})
 	}
+	done.Wait()
 	for _, c := range []struct {
 		what             string
 		victim, at, with string

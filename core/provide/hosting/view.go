@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
+	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/guests"
@@ -83,7 +84,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	}
 	if !v.rate(consumerID).Allow() {
 		no := &api.Error{Code: api.CodeNotReady, Message: "view of your namespaces", Reason: "it is opened too often", Do: "try again in some seconds"}
-		v.audits.Note(audit.Refusal{Door: audit.Guests, Reason: door.RefusedLimits, ID: consumerID, What: "view", Why: no.Reason, Usual: true})
+		v.audits.Note(audit.Refusal{Door: audit.Guests, Reason: apiproxy.RefusedLimits, ID: consumerID, What: "view", Why: no.Reason, Usual: true})
 		return no
 	}
 	if v.begin != nil {

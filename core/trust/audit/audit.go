@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
 
 	"kith.dev/core/trust/wire"
 )
@@ -32,11 +34,13 @@ const (
 	Front   Door = "front"    // the Kubernetes API for users of this machine
 )
 
-// Refusal is one. Reason is a word of a closed set, since it is counted by. What and Why may hold what strangers sent: they
-// are made fit to be shown.
+// Reason is why somebody was refused: of each door one of a closed set of words, since refusals are counted by it.
+type Reason string
+
+// Refusal is one. What and Why may hold what strangers sent: they are made fit to be shown.
 type Refusal struct {
 	Door   Door
-	Reason string
+	Reason Reason
 	ID     string         // of a cluster whose key is proven (identity.ID.String), else ""
 	Addr   netip.AddrPort // whence, when it came by the network
 	User   string         // who, when it came from this machine
@@ -49,7 +53,7 @@ type Refusal struct {
 // Options are what a Log may be given; all may be nil.
 type Options struct {
 	Named func(id string) string         // the name of a Peer, "" for a stranger
-	Count func(door Door, reason string) // of every refusal
+	Count func(door Door, reason Reason) // of every refusal
 	Tell  func(peer, id, message string) // notifies the owner of somebody who was refused often; peer is "" for a stranger
 }
 
@@ -74,7 +78,7 @@ type Log struct {
 	options Options
 
 	mu        sync.Mutex
-	subjects  map[string]*subject
+	subjects  *lru.Cache // of *subject, by who it is
 	strangers *rate.Limiter
 	told      *rate.Limiter
 }
@@ -87,13 +91,12 @@ type subject struct {
 	since    time.Time // when count began
 	count    int
 	told     time.Time
-	seen     time.Time
 }
 
 // New makes a Log that writes to log.
 func New(log *slog.Logger, options Options) *Log {
 	return &Log{
-		log: log, options: options, subjects: map[string]*subject{},
+		log: log, options: options, subjects: lru.New(maxSubjects),
 		strangers: rate.NewLimiter(rate.Every(strangersPer), strangerBurst), told: rate.NewLimiter(rate.Every(tellPer), 1),
 	}
 }
@@ -113,7 +116,7 @@ func (l *Log) Note(r Refusal) {
 	}
 	now := time.Now()
 	l.mu.Lock()
-	s := l.of(r, now)
+	s := l.of(r)
 	write, unlogged := l.write(s, r, peer == "" && r.User == "", now)
 	tell := r.ID != "" && !r.Usual && l.tell(s, now)
 	l.mu.Unlock()
@@ -128,29 +131,13 @@ func (l *Log) Note(r Refusal) {
 }
 
 // of finds or makes the subject. If there are too many, the one refused longest ago is dropped.
-func (l *Log) of(r Refusal, now time.Time) *subject {
-	key := r.ID
-	if key == "" {
-		key = r.User
+func (l *Log) of(r Refusal) *subject {
+	key := cmp.Or(r.ID, r.User, r.Addr.Addr().String())
+	if known, ok := l.subjects.Get(key); ok {
+		return known.(*subject)
 	}
-	if key == "" {
-		key = r.Addr.Addr().String()
-	}
-	s := l.subjects[key]
-	if s == nil {
-		if len(l.subjects) >= maxSubjects {
-			oldest, since := "", now
-			for k, other := range l.subjects {
-				if other.seen.Before(since) || oldest == "" {
-					oldest, since = k, other.seen
-				}
-			}
-			delete(l.subjects, oldest)
-		}
-		s = &subject{lines: rate.NewLimiter(rate.Every(linesPer), linesBurst), last: map[string]time.Time{}}
-		l.subjects[key] = s
-	}
-	s.seen = now
+	s := &subject{lines: rate.NewLimiter(rate.Every(linesPer), linesBurst), last: map[string]time.Time{}}
+	l.subjects.Add(key, s)
 	return s
 }
 

@@ -23,7 +23,7 @@ func newRecord() *record {
 	r := &record{count: map[string]int{}}
 	r.Log = New(slog.New(slog.NewTextHandler(&r.text, nil)), Options{
 		Named: func(id string) string { return map[string]string{"ID-OF-ALICE": "alice"}[id] },
-		Count: func(door Door, reason string) { r.count[string(door)+"/"+reason]++ },
+		Count: func(door Door, reason Reason) { r.count[string(door)+"/"+string(reason)]++ },
 		Tell:  func(peer, id, message string) { r.told = append(r.told, peer+"|"+id+"|"+message) },
 	})
 	return r
@@ -74,8 +74,8 @@ func TestAFloodFillsNoLogAndTellsTheOwnerOnce(t *testing.T) {
 		if len(r.told) != 1 || !strings.HasPrefix(r.told[0], "alice|ID-OF-ALICE|refused 10 times within a minute, last POST /9: ") {
 			t.Errorf("the owner was told %q", r.told)
 		}
-		if s := r.subjects["ID-OF-ALICE"]; len(s.last) > maxLines {
-			t.Errorf("%d lines are remembered", len(s.last))
+		if s, _ := r.subjects.Get("ID-OF-ALICE"); len(s.(*subject).last) > maxLines {
+			t.Errorf("%d lines are remembered", len(s.(*subject).last))
 		}
 	})
 }
@@ -86,8 +86,8 @@ func TestStrangersDoNotTakeThePlaceOfPeers(t *testing.T) {
 		for i := range 5000 {
 			r.Note(Refusal{Door: PeerAPI, Reason: "x", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1), What: "knock", Why: "no"})
 		}
-		if len(r.subjects) > maxSubjects || r.lines() != strangerBurst {
-			t.Errorf("%d subjects, %d lines", len(r.subjects), r.lines())
+		if r.subjects.Len() > maxSubjects || r.lines() != strangerBurst {
+			t.Errorf("%d subjects, %d lines", r.subjects.Len(), r.lines())
 		}
 		r.Note(exec("a"))
 		if !strings.Contains(r.text.String(), "peer=alice") {

@@ -107,16 +107,16 @@ func newSide(t *testing.T, name string) *side {
 		Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },
 	}
 	s.linker = New(s.client, s.config)
-	s.at = serve(t, name, s.me, linkHandler{side: s}, func(_ audit.Door, reason string) {
+	s.at = serve(t, name, s.me, linkHandler{side: s}, func(_ audit.Door, reason audit.Reason) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.refused[reason]++
+		s.refused[string(reason)]++
 	})
 	return s
 }
 
 // serve is a peer API on loopback.
-func serve(t *testing.T, name string, me *identity.Identity, handler peering.Handler, refused func(audit.Door, string)) (at string) {
+func serve(t *testing.T, name string, me *identity.Identity, handler peering.Handler, refused func(audit.Door, audit.Reason)) (at string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -71,7 +71,7 @@ func TestBodiesAreOfKindsThatConsumersWrite(t *testing.T) {
 		{"two media types", "POST", "application/json, application/yaml", "{}", false},
 	} {
 		came.Store(0)
-		resp := l.do(tt.method, path, strings.NewReader(tt.body), http.Header{"Content-Type": {tt.media}})
+		resp := l.Do(tt.method, path, strings.NewReader(tt.body), http.Header{"Content-Type": {tt.media}})
 		if passed := came.Load() == 1; passed != tt.passes {
 			t.Errorf("%s: passed %t", tt.what, passed)
 		}
@@ -116,7 +116,7 @@ func TestEndpointsHaveTheAddressesOfThisSide(t *testing.T) {
 	} {
 		came, l.list.terms = "", c.terms
 		media := map[bool]string{true: apply, false: "application/json"}[c.method == "PATCH"]
-		resp := l.do(c.method, c.path, strings.NewReader(c.body), http.Header{"Content-Type": {media}})
+		resp := l.Do(c.method, c.path, strings.NewReader(c.body), http.Header{"Content-Type": {media}})
 		var got, want any
 		_ = json.Unmarshal([]byte(came), &got) // nothing: nil
 		_ = json.Unmarshal([]byte(c.want), &want)
@@ -205,14 +205,14 @@ func TestBodiesThatCostTooMuchStopAtTheDoor(t *testing.T) {
 			group = "api/v1"
 		}
 		came.Store(0)
-		resp := l.do(tt.method, "/kube/"+group+"/namespaces/lair/"+tt.resource, strings.NewReader(tt.text), http.Header{"Content-Type": {tt.media}})
+		resp := l.Do(tt.method, "/kube/"+group+"/namespaces/lair/"+tt.resource, strings.NewReader(tt.text), http.Header{"Content-Type": {tt.media}})
 		if tt.says == "" {
 			if resp.StatusCode != 200 || came.Load() != 1 {
 				t.Errorf("%s: %s", tt.what, resp.Status)
 			}
 			continue
 		}
-		if s := l.status(resp); s.Code != 403 || came.Load() != 0 || !strings.Contains(s.Message, tt.says) {
+		if s := l.Status(resp); s.Code != 403 || came.Load() != 0 || !strings.Contains(s.Message, tt.says) {
 			t.Errorf("%s: %d, came %d, %s", tt.what, s.Code, came.Load(), s.Message)
 		}
 	}

@@ -87,7 +87,7 @@ func TestRepeatedFieldsUnderALongName(t *testing.T) {
 	const path = "/kube/apis/kith.dev/v1alpha1/namespaces/shop/offloadedpods"
 	for _, query := range []string{"", "?fieldValidation=Strict", "?fieldValidation=Warn&fieldValidation=Strict"} {
 		sent = ""
-		resp := l.do("POST", path+query, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
+		resp := l.Do("POST", path+query, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
 		if resp.StatusCode != http.StatusOK || sent != "fieldValidation=Ignore" {
 			t.Errorf("%q: %d, the API server is asked with %q", query, resp.StatusCode, sent)
 		}

@@ -2,18 +2,11 @@ package door
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/agree/kinds"
@@ -43,179 +36,78 @@ type Access interface {
 // kith:peers. What they may do there is RBAC's business (ClusterRole kith:tenant); the door sees to it that
 // nobody passes as somebody else, outside the few paths a tenant needs, without a contract, or too often.
 type Door struct {
-	// Limits of each consumer; they may be changed before the first request.
-	Limits apiproxy.Limits
-	// Recount is the least time between two counts of what a consumer keeps.
+	*apiproxy.Door
+	// Recount is the least time between two counts of what a consumer keeps; it may be changed before the first request.
 	Recount time.Duration
 
 	access Access
-	target *url.URL
-	proxy  apiproxy.Proxy
-	audits *audit.Log
-	log    *slog.Logger
-
-	mu       sync.Mutex
-	limiters map[string]*limiter // by consumer that has a contract
 }
 
-// limiter is what a consumer has open, and what it keeps here.
-type limiter struct {
-	*apiproxy.Limiter
-	kept estimate
-}
-
-// NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
-// to impersonate users and groups. Refusals are noted in audits, with the reasons below; it may be nil.
-func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Logger) (*Door, error) {
-	target, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("door: address of the API server: %w", err)
-	}
-	d := &Door{
-		Limits: apiproxy.DefaultLimits(), Recount: 10 * time.Second,
-		access: access, target: target, audits: audits, log: log, limiters: map[string]*limiter{},
-	}
-	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(config); err != nil {
-		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
-	}
-	d.proxy.Headers = []string{"Accept-Encoding", "Content-Type", "If-None-Match"}
-	d.proxy.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	d.proxy.Log.SetPrefix("door: ")
-	return d, nil
-}
-
-// Reasons for which the door does not let a request through, or gives no answer.
+// Reasons for which this door refuses, besides those of apiproxy.Door.
 const (
-	RefusedPath        = "path"        // not a path, method or upgrade that a tenant needs
-	RefusedForbidden   = "forbidden"   // the API server said no: rights, admission, quota
-	RefusedFull        = "full"        // the consumer keeps too much here already
-	RefusedContract    = "contract"    // no contract is in force
-	RefusedLimits      = "limits"      // too much at once, or too often
-	RefusedBody        = "body"        // too large, or of a kind that no consumer writes
-	RefusedTimeout     = "timeout"     // the API server took too long
-	RefusedUnavailable = "unavailable" // the API server does not answer
+	RefusedContract audit.Reason = "contract" // no contract is in force
+	RefusedFull     audit.Reason = "full"     // the consumer keeps too much here already
 )
 
 // RefusedReasons are all of them.
-func RefusedReasons() []string {
-	return []string{RefusedPath, RefusedForbidden, RefusedFull, RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
-}
-
-// usual reasons are those that an honest consumer meets too: the contract ended before it heard of that, it has much to do,
-// this side is slow.
-var usual = []string{RefusedContract, RefusedLimits, RefusedTimeout, RefusedUnavailable}
-
-// refused notes that a request was.
-func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
-	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
-	d.audits.Note(audit.Refusal{
-		Door: audit.Kube, Reason: reason, ID: consumerID, Addr: addr,
-		What: r.Method + " " + r.URL.EscapedPath(), Why: why, Usual: slices.Contains(usual, reason),
-	})
-}
-
-// no is why a request is not let through.
-type no struct {
-	code        int
-	reason, why string
-}
-
-var noContract = &no{http.StatusForbidden, RefusedContract, "no contract with this cluster is in force"}
-
-func (d *Door) noBody() *no {
-	return &no{http.StatusRequestEntityTooLarge, RefusedBody,
-		fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body)}
-}
-
-func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string, no *no) {
-	d.refused(r, consumerID, no.reason, no.why)
-	apiproxy.Refuse(w, no.code, no.why)
-}
-
-func (d *Door) limiter(consumerID string) *limiter {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one := d.limiters[consumerID]
-	if one == nil {
-		one = &limiter{Limiter: apiproxy.NewLimiter(d.Limits)}
-		d.limiters[consumerID] = one
-	}
-	return one
-}
-
-// Shut cuts every open request of the consumer, streams included. The next one is asked for its contract, and the next contract
-// begins with a limiter of its own.
-func (d *Door) Shut(consumerID string) {
-	d.mu.Lock()
-	one := d.limiters[consumerID]
-	delete(d.limiters, consumerID)
-	d.mu.Unlock()
-	if one != nil {
-		one.Shut()
+func RefusedReasons() []audit.Reason {
+	return []audit.Reason{
+		RefusedContract, RefusedFull, apiproxy.RefusedPath, apiproxy.RefusedForbidden, apiproxy.RefusedLimits, apiproxy.RefusedBody,
+		apiproxy.RefusedTimeout, apiproxy.RefusedUnavailable,
 	}
 }
 
-// Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String). Refusals are
-// Kubernetes Status objects, so a Kubernetes client understands them.
-func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
-	if no := d.serve(w, r, consumerID); no != nil {
-		d.refuse(w, r, consumerID, no)
-	}
-}
-
-// groups are those whose resources can be reached.
-var groups = kinds.Groups()
-
-func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) *no {
-	// Which of these a consumer gets is RBAC's business.
-	info, err := apiproxy.Parse(r, "/kube", groups...)
+// NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
+// to impersonate users and groups. Refusals are recorded in audits; it may be nil.
+func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Logger) (*Door, error) {
+	d := &Door{Recount: 10 * time.Second, access: access}
+	groups := kinds.Groups() // which of these a consumer gets is RBAC's business
+	var err error
+	d.Door, err = apiproxy.NewDoor(config, apiproxy.Policy{
+		Door: audit.Kube, Server: "the provider's API server",
+		Closed:  apiproxy.Refusal{Code: http.StatusForbidden, Reason: RefusedContract, Why: "no contract with this cluster is in force"},
+		Unusual: []audit.Reason{RefusedFull, apiproxy.RefusedPath, apiproxy.RefusedForbidden, apiproxy.RefusedBody},
+		Headers: []string{"Accept-Encoding", "Content-Type", "If-None-Match"},
+		Parse: func(r *http.Request) (apiproxy.Info, *apiproxy.Refusal) {
+			info, err := apiproxy.Parse(r, "/kube", groups...)
+			if err != nil {
+				return info, &apiproxy.Refusal{Code: http.StatusForbidden, Reason: apiproxy.RefusedPath, Why: err.Error()}
+			}
+			return info, nil
+		},
+		Admit: func(_ context.Context, consumerID string) bool { return access.Admitted(consumerID) },
+		Check: func() apiproxy.Check {
+			var kept estimate
+			return func(ctx context.Context, r *apiproxy.Request) *apiproxy.Refusal { return d.check(ctx, r, &kept) }
+		},
+		As: func(r *apiproxy.Request) http.Header {
+			return http.Header{"Impersonate-User": {UserPrefix + r.ID}, "Impersonate-Group": {Group}}
+		},
+	}, apiproxy.DefaultLimits(), audits, log)
 	if err != nil {
-		if r.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close") // else its body would be waited for before the answer
-		}
-		return &no{http.StatusForbidden, RefusedPath, err.Error()}
+		return nil, fmt.Errorf("door: %w", err)
 	}
-	if !d.access.Admitted(consumerID) {
-		return noContract
-	}
-	limiter := d.limiter(consumerID)
-	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
-	if !d.access.Admitted(consumerID) {
-		return noContract
-	}
-	if info.Stream && r.ContentLength != 0 {
-		return d.noBody()
-	}
-	ctx, body, leave, err := limiter.Gate(w, r, info)
-	switch {
-	case err == nil:
-	case errors.Is(err, apiproxy.ErrShut):
-		return noContract
-	case errors.Is(err, apiproxy.ErrBody):
-		return d.noBody()
-	case r.Context().Err() != nil: // the consumer went away; nobody reads this
-		return nil
-	default:
-		return &no{http.StatusTooManyRequests, RefusedLimits, err.Error()}
-	}
-	defer leave()
+	return d, nil
+}
 
+// check looks at what a consumer sends, translates its addresses, and finds room for what it brings.
+func (d *Door) check(ctx context.Context, r *apiproxy.Request, kept *estimate) *apiproxy.Refusal {
 	weight := int64(0)
-	if len(body) > 0 {
-		if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
-			return &no{http.StatusForbidden, RefusedBody, err.Error()}
+	if len(r.Body) > 0 {
+		var err error
+		if weight, err = checkBody(r.Info, r.HTTP.Method, r.HTTP.Header.Get("Content-Type"), r.Body); err == nil {
+			r.Body, err = d.here(r.Info, r.Body)
 		}
-		if body, err = d.here(info, body); err != nil {
-			return &no{http.StatusForbidden, RefusedBody, err.Error()}
-		}
-	}
-	apiproxy.Bring(r, body)
-	if info.Writes {
-		if err := limiter.kept.admit(ctx, r, weight, consumerID, d); err != nil {
-			return &no{http.StatusForbidden, RefusedFull, err.Error()}
+		if err != nil {
+			return &apiproxy.Refusal{Code: http.StatusForbidden, Reason: apiproxy.RefusedBody, Why: err.Error()}
 		}
 	}
-	d.pass(ctx, w, r, info, consumerID)
+	r.Unvalidated = r.Info.Writes // nobody reads what it would say of them
+	if r.Info.Writes {
+		if err := kept.admit(ctx, r, weight, d); err != nil {
+			return &apiproxy.Refusal{Code: http.StatusForbidden, Reason: RefusedFull, Why: err.Error()}
+		}
+	}
 	return nil
 }
 
@@ -227,61 +119,4 @@ func (d *Door) here(info apiproxy.Info, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	return is.here(body, terms.Translation())
-}
-
-// pass has the API server answer, which knows the consumer as nobody but itself.
-func (d *Door) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, info apiproxy.Info, consumerID string) {
-	d.proxy.Pass(w, r.WithContext(ctx), apiproxy.Hop{
-		Aim: func(to *url.URL) {
-			to.Scheme, to.Host = d.target.Scheme, d.target.Host
-			to.Path, to.RawPath = strings.TrimSuffix(d.target.Path, "/")+info.Path, ""
-			if info.Writes {
-				// By default the API server looks for unknown and repeated fields, and writes down the whole path to each, with all
-				// the names in it: 2 MiB make a hundred gigabytes. Nobody reads what it would say of them.
-				query := to.Query()
-				query.Set("fieldValidation", metav1.FieldValidationIgnore)
-				to.RawQuery = query.Encode()
-			}
-		},
-		As:       http.Header{"Impersonate-User": {UserPrefix + consumerID}, "Impersonate-Group": {Group}},
-		Answered: func(answer *http.Response) error { return d.answered(answer, r, consumerID) },
-		Failed:   func(err error) { d.failed(ctx, w, r, consumerID, err) },
-	})
-}
-
-// answered notes what the API server refused.
-func (d *Door) answered(answer *http.Response, r *http.Request, consumerID string) error {
-	reason := RefusedForbidden
-	switch answer.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-	case http.StatusTooManyRequests:
-		reason = RefusedLimits
-	case http.StatusRequestEntityTooLarge:
-		reason = RefusedBody
-	default:
-		return nil
-	}
-	why, err := apiproxy.Why(answer)
-	if err != nil {
-		return err
-	}
-	d.refused(r, consumerID, reason, grants.Cut(why, 300))
-	return nil
-}
-
-// failed answers when the API server did not. What exactly went wrong is for this side's log only.
-func (d *Door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, consumerID string, err error) {
-	switch {
-	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
-		d.refuse(w, r, consumerID, noContract)
-	case errors.Is(err, context.DeadlineExceeded):
-		d.refused(r, consumerID, RefusedTimeout, "the API server takes too long")
-		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout))
-	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
-	default:
-		d.refused(r, consumerID, RefusedUnavailable, "the API server does not answer")
-		d.log.Warn("door: the API server does not answer", "err", err)
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, "the provider's API server does not answer")
-	}
 }

@@ -3,15 +3,11 @@ package door
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -20,8 +16,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
+	"kith.dev/core/local/apiproxy"
+	"kith.dev/core/local/apiproxy/doortest"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/trust/audit"
 )
@@ -33,7 +30,7 @@ type guestList struct {
 	admitted atomic.Bool
 
 	mu        sync.Mutex
-	refused   map[string]int
+	refused   map[audit.Reason]int
 	has, most Stored
 	counted   int
 	terms     *grants.Terms
@@ -47,7 +44,7 @@ func (g *guestList) Kept(context.Context, string) (has, most Stored, err error) 
 }
 
 func (g *guestList) audits() *audit.Log {
-	return audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(_ audit.Door, reason string) {
+	return audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(_ audit.Door, reason audit.Reason) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.refused[reason]++
@@ -60,63 +57,21 @@ func (g *guestList) Admitted(id string) bool { return id == aliceID && g.admitte
 
 // lane is a consumer's client, the door, and a real TLS upstream behind it.
 type lane struct {
-	*testing.T
-	door  *Door
-	list  *guestList
-	front *httptest.Server
+	*doortest.Lane
+	door *Door
+	list *guestList
 }
 
 func newLane(t *testing.T, upstream http.HandlerFunc) *lane {
 	t.Helper()
-	up := httptest.NewUnstartedServer(upstream)
-	up.EnableHTTP2 = true
-	up.StartTLS()
-	t.Cleanup(up.Close)
-	list := &guestList{refused: map[string]int{}, most: Stored{1000, 1 << 30}}
-	list.admitted.Store(true)
-	door, err := NewDoor(&rest.Config{
-		Host: up.URL, BearerToken: "daemon-token",
-		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-	}, list, list.audits(), slog.New(slog.DiscardHandler))
-	if err != nil {
+	l := &lane{Lane: doortest.New(t, "", upstream), list: &guestList{refused: map[audit.Reason]int{}, most: Stored{1000, 1 << 30}}}
+	l.list.admitted.Store(true)
+	var err error
+	if l.door, err = NewDoor(l.Config, l.list, l.list.audits(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		door.Serve(w, r, aliceID)
-	}))
-	front.EnableHTTP2 = true
-	front.StartTLS()
-	t.Cleanup(func() { door.Shut(aliceID); front.Close() })
-	return &lane{t, door, list, front}
-}
-
-func (l *lane) do(method, path string, body io.Reader, header http.Header) *http.Response {
-	l.Helper()
-	req, err := http.NewRequest(method, l.front.URL+path, body)
-	if err != nil {
-		l.Fatal(err)
-	}
-	if header != nil {
-		req.Header = header
-	}
-	resp, err := l.front.Client().Do(req)
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { resp.Body.Close() })
-	return resp
-}
-
-func (l *lane) status(resp *http.Response) metav1.Status {
-	l.Helper()
-	var s metav1.Status
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
-		l.Fatalf("answer is no Status: %v", err)
-	}
-	if s.Kind != "Status" || int(s.Code) != resp.StatusCode {
-		l.Fatalf("answer %d is %+v", resp.StatusCode, s)
-	}
-	return s
+	l.Open(func(w http.ResponseWriter, r *http.Request) { l.door.Serve(w, r, aliceID) }, func() { l.door.Shut(aliceID) })
+	return l
 }
 
 const podsPath = "/kube/api/v1/namespaces/shop/pods"
@@ -124,7 +79,7 @@ const podsPath = "/kube/api/v1/namespaces/shop/pods"
 func TestConsumerArrivesAsItselfWhateverItClaims(t *testing.T) {
 	var got *http.Request
 	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { got = r.Clone(context.Background()) })
-	l.do("GET", podsPath+"?limit=5&labelSelector=a%3Db", nil, http.Header{
+	l.Do("GET", podsPath+"?limit=5&labelSelector=a%3Db", nil, http.Header{
 		"Authorization":         {"Bearer stolen"},
 		"Impersonate-User":      {"system:admin"},
 		"Impersonate-Group":     {"system:masters"},
@@ -171,7 +126,7 @@ func TestWatchEventsAreNotHeldBack(t *testing.T) {
 			}
 		}
 	})
-	resp := l.do("GET", podsPath+"?watch=true", nil, nil)
+	resp := l.Do("GET", podsPath+"?watch=true", nil, nil)
 	lines := bufio.NewReader(resp.Body)
 	for i := range 3 {
 		line, err := lines.ReadString('\n') // hangs, and the test times out, if the event is held
@@ -184,119 +139,24 @@ func TestWatchEventsAreNotHeldBack(t *testing.T) {
 
 func TestEndOfContractCutsWatchesAndExec(t *testing.T) {
 	var gone sync.WaitGroup
-	gone.Add(1)
-	l := newLane(t, echoOrHang(&gone))
-	watch := l.do("GET", podsPath+"?watch=1", nil, nil)
-	if _, err := bufio.NewReader(watch.Body).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	exec := l.dialUpgrade("websocket", nil)
-	fmt.Fprint(exec, "hello")
-	if _, err := io.ReadFull(exec, make([]byte, 5)); err != nil {
-		t.Fatalf("upgraded connection does not echo: %v", err)
-	}
-
-	l.list.admitted.Store(false)
-	l.door.Shut(aliceID)
-	if _, err := io.ReadAll(watch.Body); err == nil {
-		t.Error("the watch ended cleanly: its reader would not notice it was cut")
-	}
-	_ = exec.SetReadDeadline(time.Now().Add(2 * time.Minute))
-	if _, err := exec.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the upgraded connection still talks, or is silent and open: %v", err)
-	}
-	gone.Wait() // the API server's side of the watch is gone too
-	if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 403 || !strings.Contains(s.Message, "no contract") {
-		t.Errorf("afterwards: %+v", s)
-	}
+	gone.Add(2)
+	l := newLane(t, doortest.Streams(&gone))
+	l.EndCutsAll(podsPath, &gone, "no contract", func() {
+		l.list.admitted.Store(false)
+		l.door.Shut(aliceID)
+	})
 	// The next contract starts with a limiter of its own.
 	l.list.admitted.Store(true)
-	if resp := l.do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
+	if resp := l.Do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
 		t.Errorf("after the next contract: %s", resp.Status)
 	}
 }
 
-// echoOrHang upgrades to an echo, or starts a watch that never ends; gone is done when a watch was cut.
-func echoOrHang(gone *sync.WaitGroup) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "" {
-			conn, rw, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			defer conn.Close()
-			fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"+
-				"X-Protocols: %s\r\nX-User: %s\r\n\r\n", r.Header.Get("Upgrade"),
-				r.Header.Get("Sec-Websocket-Protocol"), r.Header.Get("Impersonate-User"))
-			_, _ = io.Copy(conn, rw)
-			return
-		}
-		if r.URL.Query().Has("watch") {
-			fmt.Fprintln(w, "event")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			gone.Done()
-		}
-	}
-}
-
-// dialUpgrade speaks HTTP/1.1 by hand, as client-go's executors do.
-func (l *lane) dialUpgrade(protocol string, header http.Header) *upgraded {
-	l.Helper()
-	conn, err := tls.Dial("tcp", l.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { conn.Close() })
-	req, _ := http.NewRequest("GET", "https://peer/kube/api/v1/namespaces/shop/pods/web/exec?command=sh", nil)
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", protocol)
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	if err := req.Write(conn); err != nil {
-		l.Fatal(err)
-	}
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
-	if err != nil {
-		l.Fatal(err)
-	}
-	return &upgraded{conn, r, resp}
-}
-
-type upgraded struct {
-	*tls.Conn
-	r    *bufio.Reader
-	resp *http.Response
-}
-
-func (u *upgraded) Read(p []byte) (int, error) { return u.r.Read(p) }
-
 func TestUpgradesPassAndCarryNoTokens(t *testing.T) {
-	l := newLane(t, echoOrHang(nil))
-	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
-		u := l.dialUpgrade(protocol, http.Header{"Sec-Websocket-Protocol": {
-			"v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c3RvbGVu", "BASE64URL.bearer.authorization.k8s.io.x",
-		}})
-		if u.resp.StatusCode != 101 {
-			t.Fatalf("%s: %s", protocol, u.resp.Status)
-		}
-		if got := u.resp.Header.Get("X-Protocols"); got != "v5.channel.k8s.io" {
-			t.Errorf("%s: the API server was offered %q", protocol, got)
-		}
-		if got := u.resp.Header.Get("X-User"); got != "kith:peer:"+aliceID {
-			t.Errorf("%s: the API server saw user %q", protocol, got)
-		}
-		msg := strings.Repeat("x", 100_000)
-		go fmt.Fprint(u, msg)
-		back := make([]byte, len(msg))
-		if _, err := io.ReadFull(u, back); err != nil || string(back) != msg {
-			t.Errorf("%s: echo came back broken: %v", protocol, err)
-		}
-	}
-	if u := l.dialUpgrade("h2c", nil); u.resp.StatusCode != 403 {
-		t.Errorf("upgrade to h2c: %s", u.resp.Status)
+	l := newLane(t, doortest.Streams(nil))
+	l.UpgradesCarryNoTokens(podsPath, "kith:peer:"+aliceID)
+	if _, answer := l.Upgrade(podsPath+"/web/exec?command=sh", "h2c", nil); answer.StatusCode != 403 {
+		t.Errorf("upgrade to h2c: %s", answer.Status)
 	}
 }
 
@@ -304,18 +164,18 @@ func TestLimitsPerConsumer(t *testing.T) {
 	t.Run("streams", func(t *testing.T) {
 		var gone sync.WaitGroup
 		gone.Add(3)
-		l := newLane(t, echoOrHang(&gone))
+		l := newLane(t, doortest.Streams(&gone))
 		l.door.Limits.Streams = 3
 		for range 3 {
-			if resp := l.do("GET", podsPath+"?watch=1", nil, nil); resp.StatusCode != 200 {
+			if resp := l.Do("GET", podsPath+"?watch=1", nil, nil); resp.StatusCode != 200 {
 				t.Fatal(resp.Status)
 			}
 		}
-		resp := l.do("GET", podsPath+"?watch=1", nil, nil)
-		if s := l.status(resp); s.Code != 429 || s.Details.RetryAfterSeconds != 1 || resp.Header.Get("Retry-After") != "1" {
+		resp := l.Do("GET", podsPath+"?watch=1", nil, nil)
+		if s := l.Status(resp); s.Code != 429 || s.Details.RetryAfterSeconds != 1 || resp.Header.Get("Retry-After") != "1" {
 			t.Errorf("%+v", s)
 		}
-		if resp := l.do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
+		if resp := l.Do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
 			t.Errorf("streams stand in the way of a plain request: %s", resp.Status)
 		}
 		l.door.Shut(aliceID)
@@ -328,11 +188,11 @@ func TestLimitsPerConsumer(t *testing.T) {
 		l.door.Limits.Requests = 2
 		var done sync.WaitGroup
 		for range 2 {
-			done.Go(func() { l.do("GET", podsPath, nil, nil) })
+			done.Go(func() { l.Do("GET", podsPath, nil, nil) })
 		}
 		<-arrived
 		<-arrived
-		if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 429 {
+		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 429 {
 			t.Errorf("%+v", s)
 		}
 		close(release)
@@ -356,7 +216,7 @@ func TestLimitsPerConsumer(t *testing.T) {
 		var done sync.WaitGroup
 		for i := range 40 {
 			done.Go(func() {
-				if resp := l.do([]string{"GET", "DELETE"}[i%2], podsPath, nil, nil); resp.StatusCode != 200 {
+				if resp := l.Do([]string{"GET", "DELETE"}[i%2], podsPath, nil, nil); resp.StatusCode != 200 {
 					t.Errorf("a list that waited for its turn: %s", resp.Status)
 				}
 			})
@@ -365,7 +225,7 @@ func TestLimitsPerConsumer(t *testing.T) {
 			runtime.Gosched()
 		}
 		for _, one := range [][2]string{{"GET", podsPath + "/web"}, {"GET", podsPath + "/web/log"}, {"GET", "/kube/api/v1"}, {"POST", podsPath}} {
-			if resp := l.do(one[0], one[1], nil, nil); resp.StatusCode != 200 {
+			if resp := l.Do(one[0], one[1], nil, nil); resp.StatusCode != 200 {
 				t.Errorf("%s %s waits for lists: %s", one[0], one[1], resp.Status)
 			}
 		}
@@ -381,10 +241,10 @@ func TestLimitsPerConsumer(t *testing.T) {
 		l.door.Limits.Turn = 10 * time.Millisecond
 		var done sync.WaitGroup
 		for range l.door.Limits.Lists {
-			done.Go(func() { l.do("GET", podsPath+"?watch=0", nil, nil) })
+			done.Go(func() { l.Do("GET", podsPath+"?watch=0", nil, nil) })
 			<-began
 		}
-		if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 429 || !strings.Contains(s.Message, "lists: 4 are under way") {
+		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 429 || !strings.Contains(s.Message, "lists: 4 are under way") {
 			t.Errorf("%+v", s)
 		}
 		l.door.Shut(aliceID)
@@ -394,19 +254,19 @@ func TestLimitsPerConsumer(t *testing.T) {
 		l := newLane(t, func(http.ResponseWriter, *http.Request) {})
 		l.door.Limits.Rate, l.door.Limits.Burst, l.door.Limits.Patience = 0.01, 3, 10*time.Millisecond
 		for range 3 {
-			if resp := l.do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
+			if resp := l.Do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
 				t.Fatal(resp.Status)
 			}
 		}
-		if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 429 {
+		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 429 {
 			t.Errorf("%+v", s)
 		}
 	})
 	t.Run("time", func(t *testing.T) {
 		l := newLane(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		l.door.Limits.Timeout = 50 * time.Millisecond
-		if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 504 || s.Reason != metav1.StatusReasonTimeout {
-			t.Errorf("%+v", s)
+		if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 504 || s.Reason != metav1.StatusReasonTimeout || l.list.refused[apiproxy.RefusedTimeout] != 1 {
+			t.Errorf("%+v, noted %v", s, l.list.refused)
 		}
 	})
 	t.Run("body", func(t *testing.T) {
@@ -417,13 +277,13 @@ func TestLimitsPerConsumer(t *testing.T) {
 		})
 		l.door.Limits.Body = 1000
 		path := "/kube/apis/kith.dev/v1alpha1/namespaces/shop/offloadedpods"
-		if resp := l.do("POST", path, strings.NewReader("{}"+strings.Repeat(" ", 998)), nil); resp.StatusCode != 200 {
+		if resp := l.Do("POST", path, strings.NewReader("{}"+strings.Repeat(" ", 998)), nil); resp.StatusCode != 200 {
 			t.Errorf("a body of just the limit: %s", resp.Status)
 		}
-		if s := l.status(l.do("POST", path, strings.NewReader(strings.Repeat("x", 1001)), nil)); s.Code != 413 {
+		if s := l.Status(l.Do("POST", path, strings.NewReader(strings.Repeat("x", 1001)), nil)); s.Code != 413 {
 			t.Errorf("a body over the limit: %+v", s)
 		}
-		if s := l.status(l.do("POST", path, io.MultiReader(strings.NewReader(strings.Repeat("x", 5000))), nil)); s.Code != 413 {
+		if s := l.Status(l.Do("POST", path, io.MultiReader(strings.NewReader(strings.Repeat("x", 5000))), nil)); s.Code != 413 {
 			t.Errorf("a body over the limit, length not told: %+v", s)
 		}
 	})
@@ -431,7 +291,7 @@ func TestLimitsPerConsumer(t *testing.T) {
 
 func TestStrangersAndDeadServersGetAStatus(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 503 || s.Details.RetryAfterSeconds == 0 {
+	if s := l.Status(l.Do("GET", podsPath, nil, nil)); s.Code != 503 || s.Details.RetryAfterSeconds == 0 {
 		t.Errorf("API server that hangs up: %+v", s)
 	}
 	w := httptest.NewRecorder()
@@ -444,15 +304,15 @@ func TestStrangersAndDeadServersGetAStatus(t *testing.T) {
 func TestDoorTellsWhyItRefuses(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) {})
 	l.door.Limits.Body = 10
-	l.do("GET", "/kube/api/v1/nodes", nil, nil)
-	l.do("POST", podsPath, strings.NewReader("more than ten bytes"), nil)
-	l.do("GET", podsPath, nil, nil)
+	l.Do("GET", "/kube/api/v1/nodes", nil, nil)
+	l.Do("POST", podsPath, strings.NewReader("more than ten bytes"), nil)
+	l.Do("GET", podsPath, nil, nil)
 	l.list.admitted.Store(false)
-	l.do("GET", podsPath, nil, nil)
+	l.Do("GET", podsPath, nil, nil)
 	l.list.mu.Lock()
 	defer l.list.mu.Unlock()
 	reasons := l.list.refused
-	if reasons[RefusedPath] != 1 || reasons[RefusedBody] != 1 || reasons[RefusedContract] != 1 || len(reasons) != 3 {
+	if reasons[apiproxy.RefusedPath] != 1 || reasons[apiproxy.RefusedBody] != 1 || reasons[RefusedContract] != 1 || len(reasons) != 3 {
 		t.Errorf("refusals were counted so: %v", reasons)
 	}
 }
@@ -472,7 +332,7 @@ func (s slowly) Read(p []byte) (int, error) {
 func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	for i := range 30 {
-		resp := l.do("POST", podsPath, slowly{strings.NewReader(strings.Repeat("x", 500)), time.Duration(i%7) * 100 * time.Microsecond}, nil)
+		resp := l.Do("POST", podsPath, slowly{strings.NewReader(strings.Repeat("x", 500)), time.Duration(i%7) * 100 * time.Microsecond}, nil)
 		io.Copy(io.Discard, resp.Body)
 		if resp.StatusCode != http.StatusForbidden {
 			t.Fatalf("request %d: %s", i, resp.Status)

@@ -15,6 +15,7 @@ import (
 
 	"kith.dev/core/agree/kinds"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/trust/wire"
 )
@@ -45,13 +46,9 @@ type estimate struct {
 }
 
 // admit is nil when there is room for what the request brings, which weighs so much besides its bytes.
-func (s *estimate) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, d *Door) error {
-	more := Stored{Bytes: r.ContentLength}
-	if more.Bytes < 0 {
-		more.Bytes = d.Limits.Body
-	}
-	more.Bytes += weight
-	if r.Method == http.MethodPost {
+func (s *estimate) admit(ctx context.Context, r *apiproxy.Request, weight int64, d *Door) error {
+	more := Stored{Bytes: int64(len(r.Body)) + weight}
+	if r.HTTP.Method == http.MethodPost {
 		more.Objects = 1
 	}
 	s.mu.Lock()
@@ -60,7 +57,7 @@ func (s *estimate) admit(ctx context.Context, r *http.Request, weight int64, con
 	// Counting a lot takes a while, so who keeps a lot is counted less often.
 	if next.over(s.most) && time.Since(s.counted) > max(d.Recount, 10*s.took) {
 		began := time.Now()
-		has, most, err := d.access.Kept(ctx, consumerID)
+		has, most, err := d.access.Kept(ctx, r.ID)
 		if err != nil { // it may name what is not the consumer's
 			return errors.New("what you keep here cannot be counted now, try again")
 		}

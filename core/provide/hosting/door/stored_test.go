@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,23 +20,23 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 	l.door.Recount = time.Hour
 	path := "/kube/api/v1/namespaces/shop/configmaps"
 	for i := range 10 {
-		if resp := l.do("POST", path, strings.NewReader("{}"), nil); resp.StatusCode != 201 {
+		if resp := l.Do("POST", path, strings.NewReader("{}"), nil); resp.StatusCode != 201 {
 			t.Fatalf("object %d: %s", i, resp.Status)
 		}
 	}
 	l.list.mu.Lock()
 	l.list.has = Stored{Objects: 10, Bytes: 20}
 	l.list.mu.Unlock()
-	if s := l.status(l.do("POST", path, strings.NewReader("{}"), nil)); s.Code != 403 || !strings.Contains(s.Message, "10 objects with 20 bytes of yours are kept here") {
+	if s := l.Status(l.Do("POST", path, strings.NewReader("{}"), nil)); s.Code != 403 || !strings.Contains(s.Message, "10 objects with 20 bytes of yours are kept here") {
 		t.Errorf("object 11: %+v", s)
 	}
-	if resp := l.do("PUT", path+"/a", strings.NewReader("{}"), nil); resp.StatusCode != 201 {
+	if resp := l.Do("PUT", path+"/a", strings.NewReader("{}"), nil); resp.StatusCode != 201 {
 		t.Errorf("a change: %s", resp.Status)
 	}
-	if s := l.status(l.do("PUT", path+"/a", strings.NewReader("{}"+strings.Repeat(" ", 1001)), nil)); s.Code != 403 {
+	if s := l.Status(l.Do("PUT", path+"/a", strings.NewReader("{}"+strings.Repeat(" ", 1001)), nil)); s.Code != 403 {
 		t.Errorf("a change that is too large: %+v", s)
 	}
-	if resp := l.do("DELETE", path+"/a", nil, nil); resp.StatusCode != 201 {
+	if resp := l.Do("DELETE", path+"/a", nil, nil); resp.StatusCode != 201 {
 		t.Errorf("a deletion: %s", resp.Status)
 	}
 	l.list.mu.Lock()
@@ -50,23 +51,25 @@ func TestAnEstimateRefusesNobodyWhoHasRoom(t *testing.T) {
 	l.list.most = Stored{Objects: 10, Bytes: 100}
 	l.door.Recount = time.Nanosecond
 	for i := range 100 { // what is replaced does not add up
-		if resp := l.do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("{        }"), nil); resp.StatusCode != 200 {
+		if resp := l.Do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("{        }"), nil); resp.StatusCode != 200 {
 			t.Fatalf("change %d: %s", i, resp.Status)
 		}
 	}
 }
 
 func TestBodiesUnderWayAreBounded(t *testing.T) {
-	held := make(chan struct{})
-	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
-	defer close(held)
+	const path = "/kube/api/v1/namespaces/shop/configmaps"
+	arrived, held := make(chan struct{}), make(chan struct{})
+	l := newLane(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-held })
 	l.door.Limits.Bodies = 100
-	if _, err := l.door.limiter(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
-		t.Fatal(err)
-	}
-	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
+	var done sync.WaitGroup
+	done.Go(func() { l.Do("POST", path, strings.NewReader("{}"+strings.Repeat(" ", 78)), nil) })
+	<-arrived
+	if s := l.Status(l.Do("POST", path, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
 		t.Errorf("%+v", s)
 	}
+	close(held)
+	done.Wait()
 }
 
 // FuzzBody has a consumer send any body: what passes costs the API server no more than the rule says.

@@ -89,7 +89,7 @@ func (r *Reconciler) refuse(ctx context.Context, o *observed, no *grants.Refusal
 
 // note puts a refusal on record.
 func (r *Reconciler) note(o *observed, reason, why string) {
-	refusal := audit.Refusal{Door: audit.Guests, Reason: reason, What: "pod " + o.key.String(), Why: why, Usual: true}
+	refusal := audit.Refusal{Door: audit.Guests, Reason: audit.Reason(reason), What: "pod " + o.key.String(), Why: why, Usual: true}
 	if o.terms != nil {
 		refusal.ID = o.terms.Consumer.ID
 	}
