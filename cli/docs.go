@@ -60,7 +60,7 @@ func pages() (list []page) {
 	for _, f := range files {
 		text, _ := fs.ReadFile(docs.Pages, f.Name())
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		list = append(list, page{strings.TrimSuffix(f.Name(), ".md"), title, string(text)})
+		list = append(list, page{strings.TrimSuffix(f.Name(), ".md"), title, docs.Plain(string(text))})
 	}
 	return list
 }

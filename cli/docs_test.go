@@ -26,6 +26,14 @@ func TestDocsAreShownAndSearched(t *testing.T) {
 	}
 }
 
+// Comments name the tests of a sentence: not for the reader of a terminal.
+func TestDocsAreShownWithoutComments(t *testing.T) {
+	out, _, code := serve(t, world()).run("docs", "security")
+	if code != 0 || strings.Contains(out, "<!--") || !strings.Contains(out, "| bob's LAN, other laptops, the router | no |\n") {
+		t.Errorf("exit %d, comments: %t", code, strings.Contains(out, "<!--"))
+	}
+}
+
 func TestDocsAreShownInThePager(t *testing.T) {
 	k := serve(t, world())
 	for _, c := range []struct {

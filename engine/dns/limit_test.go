@@ -195,7 +195,7 @@ func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
 func TestThePageSaysTheseLimits(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	must(t, err)
-	if row := fmt.Sprintf("| DNS | %d questions a second, for services %d (all guests %d), %d under way |",
+	if row := fmt.Sprintf("| DNS | %d questions a second, for services %d (all guests %d), %d under way ",
 		questionsPerSecond, servicesPerSecond, servicesOfAllGuests, questionsUnderWay); !strings.Contains(string(page), row) {
 		t.Errorf("docs/security.md does not say %q", row)
 	}

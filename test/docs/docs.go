@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kith.dev/docs"
 )
 
-// Say wants each text on a page of docs/, word for word; where lines end says nothing.
+// Say wants each text on a page of docs/, word for word; where lines end, and what stands in comments, says nothing.
 func Say(t *testing.T, name string, texts ...string) {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -24,7 +26,7 @@ func Say(t *testing.T, name string, texts ...string) {
 			t.Fatal(err)
 		}
 		words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-		said := words(string(page))
+		said := words(docs.Plain(string(page)))
 		for _, text := range texts {
 			if !strings.Contains(said, words(text)) {
 				t.Errorf("docs/%s does not say %q", name, text)
