@@ -40,8 +40,7 @@ case $kind in
     fi
     export PATH=$PWD/bin:$PATH
     # Stories call kubectl thousands of times. Alone it starts in a third of the time that it takes as a part of the engine.
-    (cd engine && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../build/kubectl k8s.io/kubernetes/cmd/kubectl)
-    export KITH_KUBECTL=$PWD/build/kubectl
+    (cd engine && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../bin/lab/kubectl k8s.io/kubernetes/cmd/kubectl)
     tags=lab
     if [ "$kind" = soak ]; then
       tags=lab,soak

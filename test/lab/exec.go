@@ -190,14 +190,12 @@ func (p *Laptop) KubectlInput(ctx context.Context, stdin io.Reader, args ...stri
 	return out, err
 }
 
-// KubectlCommand is how kubectl is called in the laptop: $KITH_KUBECTL, a binary beside the others, or part of the engine's, which takes
-// three times as long to start.
+// KubectlCommand is how kubectl is called in the laptop: the one that the tests built beside Kith's binaries, or part of the engine's, which
+// takes three times as long to start.
 func (p *Laptop) KubectlCommand() []string {
-	if program := os.Getenv("KITH_KUBECTL"); program != "" {
-		return []string{program}
-	}
-	if _, err := os.Stat(filepath.Join(p.lab.bin, "kubectl")); err == nil {
-		return []string{"kubectl"}
+	alone := filepath.Join(p.lab.bin, "lab", "kubectl")
+	if _, err := os.Stat(alone); err == nil {
+		return []string{alone}
 	}
 	return []string{"kith-k8s", "kubectl"}
 }
