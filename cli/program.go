@@ -1,10 +1,18 @@
+// Package cli is kith, the command line: it asks kithd through core/api/client and shows the answers to people (tables,
+// colours and progress on a terminal) and to scripts (-o json, exit codes).
+//
+// cmd/kith runs it. One file per noun; each command is a cobra.Command made from the program, which holds what the
+// process has (arguments, streams, clock) so that tests need no process. It must never decide anything that the
+// daemon could, import Kubernetes code, or print a peer's words without clean.
 package cli
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -192,4 +200,58 @@ func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(con
 
 func timeoutFlag(c *cobra.Command, to *time.Duration, usage string) {
 	c.Flags().DurationVar(to, "timeout", 0, usage+", for example 90s; 0 waits as long as it takes")
+}
+
+// versions is what kith version says.
+type versions struct {
+	Kith  api.Version  `json:"kith"`
+	Kithd *api.Version `json:"kithd,omitempty"` // left out when it is not asked, or does not answer
+}
+
+func (p *program) versionCommand() *cobra.Command {
+	var own bool
+	c := p.things(&cobra.Command{
+		Use:     "version",
+		Short:   "Show the versions of kith and of kithd",
+		Example: "  kith version\n  kith version --client",
+		Args:    between(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			v := versions{Kith: api.Version{Version: p.Version, Commit: p.Commit, Go: runtime.Version()}}
+			var failed error
+			absent := false
+			if !own {
+				var kithd api.Version
+				kithd, failed = call(p, c, (*client.Client).Version)
+				if failed == nil {
+					v.Kithd = &kithd
+				} else if absent = errors.Is(failed, &api.Error{Code: api.CodeUnavailable}); absent {
+					failed = nil // what is asked is which versions are there
+				}
+			}
+			if done, err := p.machine(v); done && err != nil {
+				return err
+			} else if !done {
+				p.showVersion("kith", v.Kith)
+				if v.Kithd != nil {
+					p.showVersion("kithd", *v.Kithd)
+				} else if absent {
+					fmt.Fprintln(p.Out, "kithd  is not running")
+				}
+			}
+			return failed
+		},
+	})
+	c.Flags().BoolVar(&own, "client", false, "do not ask kithd")
+	return c
+}
+
+func (p *program) showVersion(program string, v api.Version) {
+	text := screen.Clean(v.Version)
+	if v.Commit != "" {
+		text += ", commit " + screen.Clean(v.Commit)
+	}
+	if v.Kubernetes != "" {
+		text += ", Kubernetes " + screen.Clean(v.Kubernetes)
+	}
+	fmt.Fprintf(p.Out, "%-5s  %s\n", program, text)
 }

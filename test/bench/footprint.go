@@ -3,7 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+
+	"kith.dev/test/lab"
 )
 
 // alone is the footprint of two laptops that know each other and share nothing.
@@ -81,4 +87,101 @@ func (r *rig) usage() (map[program]process, error) {
 		}
 	}
 	return sum, nil
+}
+
+// process is one process of a laptop.
+type process struct {
+	name     string
+	rss      float64 // MB
+	anon     float64 // MB of that which are in no file
+	cpu      float64 // seconds, in all
+	switches uint64  // times that a thread of it went to sleep, in all
+	written  float64 // MB that it has the kernel write to disks, in all
+}
+
+// processes lists those of a laptop itself; pods have PID namespaces of their own.
+func processes(p *lab.Laptop) ([]process, error) {
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", info.PID))
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var list []process
+	for _, dir := range dirs {
+		if space, err := os.Readlink(dir + "/ns/pid"); err != nil || space != own {
+			continue
+		}
+		if one, ok := look(dir); ok {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+// look reads proc(5): the 14th and 15th field of stat are CPU time in hundredths of a second, the 24th is resident pages.
+func look(dir string) (process, bool) {
+	b, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return process{}, false // ended just now
+	}
+	open, end := strings.IndexByte(string(b), '('), strings.LastIndexByte(string(b), ')')
+	if open < 0 || end < open {
+		return process{}, false
+	}
+	f := strings.Fields(string(b[end+1:])) // from the third field on
+	if len(f) < 22 {
+		return process{}, false
+	}
+	number := func(field int) float64 {
+		v, _ := strconv.ParseFloat(f[field-3], 64)
+		return v
+	}
+	p := process{name: string(b[open+1 : end]), cpu: (number(14) + number(15)) / 100, rss: number(24) * float64(os.Getpagesize()) / 1e6}
+	p.anon = float64(status(dir+"/status", "RssAnon")) * 1024 / 1e6
+	p.written = float64(status(dir+"/io", "write_bytes")) / 1e6
+	threads, _ := filepath.Glob(dir + "/task/[0-9]*/status")
+	for _, t := range threads {
+		p.switches += status(t, "voluntary_ctxt_switches")
+	}
+	return p, true
+}
+
+// status gives a number from a file as /proc/PID/status; sizes in it are in KiB.
+func status(file, key string) uint64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); name == key {
+			n, _ := strconv.ParseUint(strings.Fields(value)[0], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// cpuSeconds is what the cgroups of both laptops, pods included, have used so far.
+func (r *rig) cpuSeconds() (sum float64) {
+	for _, n := range []*node{r.alice, r.bob} {
+		sum += groupSeconds("kith-lab." + r.options.lab + "." + n.Name())
+	}
+	return sum
+}
+
+// groupSeconds reads version 1 of cgroups, else version 2.
+func groupSeconds(group string) float64 {
+	if ns, err := strconv.ParseFloat(firstLine("/sys/fs/cgroup/cpuacct/"+group+"/cpuacct.usage"), 64); err == nil {
+		return ns / 1e9
+	}
+	var us float64
+	_, _ = fmt.Sscanf(firstLine("/sys/fs/cgroup/"+group+"/cpu.stat"), "usage_usec %f", &us)
+	return us / 1e6
 }
