@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,7 +14,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -48,6 +48,7 @@ type seen struct {
 	Name      string
 	Gone      bool
 	Addresses []netip.AddrPort
+	Heap      uint64 // not an event, but the answer to a line of input: what lives in the laptop's memory, in bytes
 }
 
 func agent(name string) error {
@@ -57,11 +58,24 @@ func agent(name string) error {
 	lan := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
 		Trusted: func(id identity.ID) bool { return id == friend },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	events := make(chan Event)
+	events, weigh := make(chan Event), make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			weigh <- struct{}{}
+		}
+	}()
 	go func() {
 		out := json.NewEncoder(os.Stdout)
-		for e := range events {
-			out.Encode(seen{time.Now().UnixNano(), e.ID, e.Name, e.Gone, e.Addresses})
+		for {
+			select {
+			case e := <-events:
+				out.Encode(seen{At: time.Now().UnixNano(), Who: e.ID, Name: e.Name, Gone: e.Gone, Addresses: e.Addresses})
+			case <-weigh:
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				out.Encode(seen{Heap: m.HeapAlloc})
+			}
 		}
 	}()
 	return lan.Run(ctx, events)
@@ -87,6 +101,8 @@ type laptop struct {
 
 	mu     sync.Mutex
 	events []seen
+	input  io.Writer
+	heaps  chan uint64
 	done   chan struct{}
 }
 
@@ -208,18 +224,25 @@ func (p *laptop) start() {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
+	p.input, err = cmd.StdinPipe()
+	must(t, err)
 	must(t, netns.Set(p.ns))
 	p.started = time.Now()
 	err = cmd.Start() // the child is born into the namespace of this thread
 	must(t, netns.Set(home))
 	must(t, err)
-	p.process, p.done = cmd, make(chan struct{})
+	p.process, p.done, p.heaps = cmd, make(chan struct{}), make(chan uint64, 1)
 	go func() {
 		defer close(p.done)
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			var s seen
-			if json.Unmarshal(lines.Bytes(), &s) == nil {
+			if json.Unmarshal(lines.Bytes(), &s) != nil {
+				continue
+			}
+			if s.Heap > 0 {
+				p.heaps <- s.Heap
+			} else {
 				p.mu.Lock()
 				p.events = append(p.events, s)
 				p.mu.Unlock()
@@ -299,14 +322,18 @@ func hereAt(a string) func(seen) bool {
 	return func(s seen) bool { return !s.Gone && slices.Contains(s.Addresses, netip.MustParseAddrPort(a)) }
 }
 
-// resident is the memory of a laptop's process, in KiB.
-func (p *laptop) resident() (kib int) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.process.Process.Pid))
+// heap is what lives in the memory of a laptop's process, in KiB. What the process holds beyond it says more of the collector's
+// pace and of the race detector than of what a LAN makes it keep.
+func (p *laptop) heap() int {
+	_, err := fmt.Fprintln(p.input)
 	must(p.lab.t, err)
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	_, err = fmt.Sscanf(rest, "%d kB", &kib)
-	must(p.lab.t, err)
-	return kib
+	select {
+	case bytes := <-p.heaps:
+		return int(bytes >> 10)
+	case <-p.done:
+		p.lab.t.Fatalf("%s has ended", p.name)
+		return 0
+	}
 }
 
 // sockets opens the mDNS port in the laptop's namespace, once for each of its further addresses.

@@ -154,7 +154,7 @@ func TestLANFlood(t *testing.T) {
 	alice.trusts = bob.name
 	alice.start()
 	time.Sleep(3 * time.Second) // IPv6 is ready, the link at rest
-	memory := alice.resident()
+	memory := alice.heap()
 	eth0, err := mallory.net.LinkByName("eth0")
 	must(t, err)
 	for i := range 50 {
@@ -162,13 +162,14 @@ func TestLANFlood(t *testing.T) {
 		must(t, err)
 		must(t, mallory.net.AddrAdd(eth0, a))
 	}
-	conns := mallory.sockets(50)
+	conns, begin := mallory.sockets(50), time.Now()
 	go func() {
 		time.Sleep(3 * time.Second)
 		bob.start()
 	}()
 	for i := range 10_000 {
-		packet := compose(t, txtRecord{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+		// An address of the link: what announces none is not heard at all.
+		packet := compose(t, txtRecord{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{192, 168, 77, byte(3 + i%250)}))
 		if _, err := conns[i%len(conns)].WriteTo(packet, group4); err != nil {
 			t.Fatal(err)
 		}
@@ -178,10 +179,10 @@ func TestLANFlood(t *testing.T) {
 	alice.mu.Lock()
 	events := len(alice.events)
 	alice.mu.Unlock()
-	grown := alice.resident() - memory
-	t.Logf("10 000 spoofed in %v: %d events, memory grew by %d KiB; a peer with a contract was seen at once",
-		time.Since(bob.started)+3*time.Second, events, grown)
-	if events > strangersBurst+20*strangersSecond+20 || grown > 16<<10 {
-		t.Errorf("%d events, %d KiB", events, grown)
+	grown, took := alice.heap()-memory, time.Since(begin)
+	t.Logf("10 000 spoofed in %v: %d events, what lives in memory grew by %d KiB; a peer with a contract was seen at once", took, events, grown)
+	// As many as fit are heard, or the flood did not reach alice.
+	if most := strangersBurst + int(took.Seconds()+1)*strangersSecond + 20; events < strangersBurst || events > most || grown > 1<<10 {
+		t.Errorf("%d events (%d to %d), %d KiB", events, strangersBurst, most, grown)
 	}
 }
