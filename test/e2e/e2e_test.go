@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// laptops brings a lab up for one test. Tests run two at a time (scripts/test.sh): a lab waits more than it computes.
+// laptops brings a lab up for one test. Some tests run at a time (scripts/test.sh): a lab waits more than it computes.
 func laptops(t *testing.T, options lab.Options) *lab.Lab {
 	t.Helper()
 	t.Parallel()
@@ -125,7 +125,7 @@ func eventually(t *testing.T, within time.Duration, what string, check func() st
 	began, last := time.Now(), ""
 	late := max(within, patience)
 	for {
-		not := check()
+		not := look(t, check)
 		took := time.Since(began)
 		if not == "" {
 			if took > min(within, 15*time.Second) {
@@ -145,6 +145,38 @@ func eventually(t *testing.T, within time.Duration, what string, check func() st
 	}
 }
 
+// checking are the tests that are inside a check of eventually.
+var checking sync.Map
+
+type notYet string
+
+// look makes one check. What fails in it by fail is not there yet, and is asked for again.
+func look(t *testing.T, check func() string) (not string) {
+	if _, inside := checking.LoadOrStore(t, true); inside {
+		return check()
+	}
+	defer func() {
+		checking.Delete(t)
+		switch r := recover().(type) {
+		case nil:
+		case notYet:
+			not = string(r)
+		default:
+			panic(r)
+		}
+	}()
+	return check()
+}
+
+// fail ends the test; in a check of eventually it ends the attempt.
+func fail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if _, inside := checking.Load(t); inside {
+		panic(notYet(fmt.Sprintf(format, args...)))
+	}
+	t.Fatalf(format, args...)
+}
+
 func kith(t *testing.T, p *lab.Laptop, args ...string) string {
 	t.Helper()
 	out, err := p.Kith(t.Context(), args...)
@@ -154,7 +186,7 @@ func kith(t *testing.T, p *lab.Laptop, args ...string) string {
 		out, err = p.Kith(t.Context(), args...)
 	}
 	if err != nil {
-		t.Fatalf("%s: kith %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
+		fail(t, "%s: kith %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
 	}
 	return out
 }
@@ -163,7 +195,7 @@ func kubectl(t *testing.T, p *lab.Laptop, args ...string) string {
 	t.Helper()
 	out, err := p.Kubectl(t.Context(), args...)
 	if err != nil {
-		t.Fatalf("%s: kubectl %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
+		fail(t, "%s: kubectl %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
 	}
 	return out
 }
@@ -185,7 +217,7 @@ func twinAt(t *testing.T, provider *lab.Laptop, home string) string {
 func apply(t *testing.T, p *lab.Laptop, manifest string) {
 	t.Helper()
 	if out, err := p.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
-		t.Fatalf("%s: kubectl apply: %v\n%s", p.Name(), err, out)
+		fail(t, "%s: kubectl apply: %v\n%s", p.Name(), err, out)
 	}
 }
 
