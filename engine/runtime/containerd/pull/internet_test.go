@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -117,6 +120,35 @@ func TestAPullStaysOutOfTheProvidersNetwork(t *testing.T) {
 	}
 	if printer.asked.Load() == 0 {
 		t.Error("nobody asked the server that was listed: the test proves nothing")
+	}
+}
+
+// TestALayerComesFromNowhereElse: a description names addresses for a layer, which lead into the provider's network.
+func TestALayerComesFromNowhereElse(t *testing.T) {
+	printer := newRegistry(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a page of the printer") })
+	listed := newRegistry(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a layer") })
+	fetcher, err := order{Registries: []string{"http://" + listed.host()}}.resolver(listed.host()).Fetcher(t.Context(), listed.host()+"/x:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("a layer"), Size: 7, URLs: []string{printer.URL + "/admin"}}
+	read := func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		body, err := fetcher.Fetch(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close()
+		text, err := io.ReadAll(body)
+		if err == nil && string(text) != "a layer" {
+			err = fmt.Errorf("%q", text)
+		}
+		return nil, err
+	}
+	if _, err := bounded(images.HandlerFunc(read)).Handle(t.Context(), layer); err != nil || printer.asked.Load() != 0 {
+		t.Errorf("%v; the printer was asked %d times", err, printer.asked.Load())
+	}
+	if _, _ = read(t.Context(), layer); printer.asked.Load() == 0 {
+		t.Error("containerd follows no such addresses any more: the test proves nothing")
 	}
 }
 

@@ -166,11 +166,14 @@ func small(d ocispec.Descriptor) error {
 	return nil
 }
 
+// bounded stands before all that is done with a part of an image: one that is too large is not begun, and each comes from the registry. The
+// addresses that a description may name for a layer containerd asks with a client of its own (core/remotes/docker of v2.3), past the guard.
 func bounded(next images.Handler) images.Handler {
 	return images.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		if err := small(d); err != nil {
 			return nil, err
 		}
+		d.URLs = nil
 		return next.Handle(ctx, d)
 	})
 }
