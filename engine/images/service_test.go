@@ -20,9 +20,9 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// The test program is also the kith-pull of these tests: it notes its order beside itself and says what was pulled.
+// The test program is also the kith-image of these tests: it notes its order beside itself and says what was pulled.
 func TestMain(m *testing.M) {
-	if dir, ok := strings.CutSuffix(os.Args[0], "/kith-pull"); ok {
+	if dir, ok := strings.CutSuffix(os.Args[0], "/kith-image"); ok {
 		var o order
 		if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
 			panic(err)
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(self, filepath.Join(dir, "kith-pull")); err != nil {
+	if err := os.Symlink(self, filepath.Join(dir, "kith-image")); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{service: &service{}, dir: dir}
@@ -97,7 +97,7 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	t.Cleanup(containerd.Stop)
 
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
+	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-image"), Annotations: annotations},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
