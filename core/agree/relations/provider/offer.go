@@ -108,6 +108,12 @@ func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha
 		return nil, fmt.Errorf("read the sharing policies: %w", err)
 	}
 	policy := sharing.Select(policies.Items, peer)
+	if policy == nil { // a cache that does not have yet what the owner wrote a moment ago would refuse in his name
+		if err := p.Fresh.List(ctx, &policies); err != nil {
+			return nil, fmt.Errorf("read the sharing policies: %w", err)
+		}
+		policy = sharing.Select(policies.Items, peer)
+	}
 	if !p.tetheredTo(peer.Spec.ID) {
 		return policy, nil
 	}
