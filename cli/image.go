@@ -37,14 +37,14 @@ func (p *program) imageLoadCommand() *cobra.Command {
 oci-archive:FILE, ko or bazel write it. Without a file, or with -, it is read from the standard input.
 
 Images keep the names that the archive gives them; docker.io/library/ is put before a short one, as pods mean it. Some
-archives have a tag alone, or nothing: --name says what the image is to be called.
+archives have a tag alone, or nothing: --name says what the image is to be called, beside the name that it has.
 
 A pod whose image has the tag latest, or none, asks a registry each time it starts unless it has
 imagePullPolicy: IfNotPresent.`,
 		Example: "  docker save shop/web:dev | kith image load\n  podman save --format oci-archive shop/web:dev | kith image load\n  kith image load web.tar --name shop/web:dev",
 		Args:    between(0, 1),
 	})
-	c.Flags().StringVar(&name, "name", "", "what the image is called, for an archive with one image and no name")
+	c.Flags().StringVar(&name, "name", "", "call the image so; for an archive of one")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		archive, end, err := p.archive(args)
 		if err != nil {
@@ -110,6 +110,12 @@ func (p *program) imageListCommand() *cobra.Command {
 var imageListing = listing[api.Image]{
 	get: (*client.Client).Images, match: func(x api.Image, name string) bool { return x.Name == name || screen.ShortImage(x.Name) == name },
 	noun: "image", others: "kith image ls", none: "there are no images; `docker save IMAGE | kith image load` brings one",
+	notes: func(x api.Image) []note {
+		if x.Size > 0 {
+			return nil
+		}
+		return []note{{screen.ShortImage(x.Name), "a part of it is missing: it runs on no other laptop"}}
+	},
 	columns: []screen.Column[api.Image]{
 		{Title: "IMAGE", Cell: func(x api.Image) string { return screen.ShortImage(x.Name) }},
 		{Title: "SIZE", Cell: func(x api.Image) string {

@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -52,8 +54,7 @@ func (o order) pull(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("image %q: %w", o.Image, err)
 	}
-	resolver := o.resolver(reference.Domain(named))
-	_, target, err := resolver.Resolve(ctx, named.String())
+	resolver, target, err := o.resolve(ctx, named)
 	if err != nil {
 		return "", err
 	}
@@ -69,9 +70,37 @@ func (o order) pull(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
-		containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+	for pause := time.Second; ; pause *= 2 {
+		_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
+			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+		// A laptop's connection breaks more often than a registry's. What came is kept: the rest is asked for.
+		if err == nil || o.Home == "" || errdefs.IsNotFound(err) || pause > mostPause {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	return exact.String(), err
+}
+
+// mostPause is the longest between two attempts to go on with an image from home: 31 s for all of them, then the kubelet tries again.
+const mostPause = 16 * time.Second
+
+// resolve finds what a name means, at home or else at the registry, and from where that is to be had.
+func (o order) resolve(ctx context.Context, named reference.Named) (remotes.Resolver, ocispec.Descriptor, error) {
+	domain := reference.Domain(named)
+	if o.Home != "" {
+		if _, target, err := docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) { return o.home(), nil }}).Resolve(ctx, named.String()); err == nil {
+			return o.resolver(domain), target, nil
+		}
+		o.Home = "" // it does not have it, or does not answer: the registry says why not
+	}
+	r := o.resolver(domain)
+	_, target, err := r.Resolve(ctx, named.String())
+	return r, target, err
 }
 
 // kept is the name under which an image is kept, its digest alone: a guest must not make a name of the owner's mean another image.

@@ -155,22 +155,19 @@ func load(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("containerd: %w", err)
 	}
 	defer done(ctx)
-	found, err := client.Import(ctx, in, containerd.WithImageRefTranslator(named), containerd.WithSkipMissing())
-	if err != nil {
-		return fmt.Errorf("the archive: %w", err)
-	}
+	opts := []containerd.ImportOpt{containerd.WithImageRefTranslator(named), containerd.WithSkipMissing()}
+	all := 0
 	if wanted != nil {
-		if len(found) != 1 {
-			return fmt.Errorf("the archive has %d images with names of their own, and one name was given", len(found))
-		}
-		i := found[0]
-		i.Name = wanted.String()
-		if found, err = keep(ctx, client, i); err != nil {
-			return err
-		}
+		opts = append(opts, containerd.WithDigestRef(func(digest.Digest) string { all++; return wanted.String() }))
 	}
-	if len(found) == 0 {
-		return errors.New("the archive has no image with a name: give one")
+	found, err := client.Import(ctx, in, opts...)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the archive: %w", err)
+	case all > 1:
+		return errors.Join(fmt.Errorf("the archive has %d images, and one name was given", all), client.ImageService().Delete(ctx, wanted.String()))
+	case len(found) == 0:
+		return errors.New("the archive has no image with a name: give one (--name)")
 	}
 	var entries []entry
 	for _, i := range found {
@@ -181,15 +178,6 @@ func load(ctx context.Context, in io.Reader, out io.Writer) error {
 		entries = append(entries, describe(ctx, client, i))
 	}
 	return json.NewEncoder(out).Encode(entries)
-}
-
-// keep gives an image another name.
-func keep(ctx context.Context, client *containerd.Client, i images.Image) ([]images.Image, error) {
-	kept, err := client.ImageService().Create(ctx, i)
-	if errdefs.IsAlreadyExists(err) {
-		kept, err = client.ImageService().Update(ctx, i, "target")
-	}
-	return []images.Image{kept}, err
 }
 
 // named makes a name as pods have it of what an archive says, which is a tag alone in some. Those have none.
