@@ -159,7 +159,7 @@ func (s *Service) pull(ctx context.Context, consumer, namespace string, r *cri.P
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	a := r.GetAuth()
-	o := order{Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()}}
+	o := order{Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Registries: []string{}, Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()}}
 	for _, registry := range strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }) {
 		if registry == v1alpha1.RegistryHome {
 			o.Home = s.home(consumer)
