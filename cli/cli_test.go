@@ -116,6 +116,7 @@ type kith struct {
 	kithd              string // the program; "": the test's own
 	agent              string // the lease, in the container of a node's agent
 	pager              string
+	env                map[string]string // more of the environment
 }
 
 func (k kith) run(args ...string) (out, errs string, code int) {
@@ -144,7 +145,7 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 			case name == "NO_COLOR" && k.noColour:
 				return "1"
 			}
-			return ""
+			return k.env[name]
 		},
 		InTerminal: k.terminal, OutTerminal: k.terminal, ErrTerminal: k.terminal,
 		Version: "1.2.3", Commit: "c0ffee", Kithd: k.kithd,

@@ -99,6 +99,10 @@ func (p *program) completeOffloads() completion {
 	})
 }
 
+func (p *program) completeImages() completion {
+	return completeWith(p, -1, (*client.Client).Images, func(x api.Image) string { return word(screen.ShortImage(x.Name), x.Name, bytesOf(x.Size)) })
+}
+
 func (p *program) completePolicies() completion {
 	return completeWith(p, -1, (*client.Client).Policies, func(x api.Policy) string { return word(x.Name, x.Name, x.Amounts.String()) })
 }

@@ -207,6 +207,9 @@ const exitInterrupted = 130
 
 // fail tells what went wrong and gives the exit code.
 func (p *program) fail(ctx context.Context, command *cobra.Command, err error) int {
+	if child, is := errors.AsType[*childError](err); is {
+		return child.code
+	}
 	style := p.style(p.ErrTerminal)
 	if ctx.Err() != nil {
 		fmt.Fprintln(p.Err, style.Red("kith:"), "interrupted; what was begun goes on")

@@ -106,7 +106,7 @@ hold its administrator's key, can become root on this machine.`,
 	group(root, "mode", p.tetherCommand(), p.untetherCommand())
 	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
 	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand(), p.dnsRecordsCommand())
-	root.AddCommand(p.kubeconfigCommand(), p.docsCommand(), p.uninstallCommand(), p.versionCommand(), exitCodesTopic())
+	root.AddCommand(p.imageCommand(), p.kubectlCommand(), p.shellCommand(), p.kubeconfigCommand(), p.docsCommand(), p.uninstallCommand(), p.versionCommand(), exitCodesTopic())
 	for _, c := range root.Commands() {
 		p.prepare(c)
 	}
@@ -124,7 +124,7 @@ func group(root *cobra.Command, id string, commands ...*cobra.Command) {
 func (p *program) prepare(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
-			if err := checkArgs(args); err != nil {
+			if err := checkArgs(args); err != nil && !c.DisableFlagParsing {
 				return err
 			}
 			p.ran = true

@@ -35,6 +35,7 @@ import (
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/consumer"
+	giving "kith.dev/core/consume/images"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
@@ -430,6 +431,7 @@ func (d *Daemon) hostingRoutes() {
 		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
 	}
 	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
+	add("GET "+giving.Path, d.giveImages)
 	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
 }
 

@@ -23,10 +23,12 @@ import (
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/systemd"
 	"kith.dev/core/base/version"
+	giving "kith.dev/core/consume/images"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/find/discovery"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
+	"kith.dev/core/local/images"
 	"kith.dev/core/mode"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/hostnet"
@@ -82,6 +84,8 @@ type Daemon struct {
 	front      *frontdoor.Door // nil without one
 	frontAt    net.Listener    // of the front door
 	mode       *mode.Machine
+	images     *images.Store // of the engine's container runtime
+	giver      *giving.Giver
 
 	health         health
 	audits         *audit.Log
@@ -149,6 +153,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := d.makeEngine(); err != nil {
 		return nil, err
 	}
+	if err := d.makeImages(); err != nil {
+		return nil, err
+	}
 	if err := d.makeDiscovery(); err != nil {
 		return nil, err
 	}
@@ -157,7 +164,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)
 	b := d.backend
-	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.gateway, d.failing
+	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.gateway, d.failing
 	if err := d.openFrontDoor(); err != nil {
 		return nil, err
 	}
@@ -328,6 +335,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		if d.guests != nil {
 			keep("the network of guests", d.guests.Run)
+		}
+		if h := d.homes(); h != nil {
+			keep("the images of guests' homes", h.Run)
 		}
 		keep("the gateway", d.gateway.Run)
 		if d.cfg.Lease != "" { // also while the cluster is away: they say then whether it is for all

@@ -13,7 +13,7 @@ import (
 
 // programs are what scripts/build.sh writes into bin/ for a laptop; kith-lab is for developers.
 var programs = []string{
-	"kith", "kith-tray", "kithd", "kith-k8s", "kith-pull", "containerd", "containerd-shim-runc-v2", "ctr", "runc",
+	"kith", "kith-tray", "kithd", "kith-k8s", "kith-image", "containerd", "containerd-shim-runc-v2", "ctr", "runc",
 	"cni/bridge", "cni/loopback", "cni/ptp", "cni/host-local", "cni/portmap", "cni/kith-mark", "images/pause.tar",
 }
 

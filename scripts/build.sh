@@ -108,7 +108,7 @@ plugins=(main/bridge main/loopback main/ptp ipam/host-local meta/portmap)
 
 build_runtime() {
   local in m=engine/runtime t
-  part kith-pull "$bin/kith-pull" "$(inputs $m/containerd)" gobuild $m/containerd "$ldflags" "$bin/kith-pull" ./pull
+  part kith-image "$bin/kith-image" "$(inputs $m/containerd)" gobuild $m/containerd "$ldflags" "$bin/kith-image" ./image
   in=$(inputs $m/containerd/go.mod $m/containerd/go.sum)
   for t in "${containerd[@]}"; do
     part "${t##*/}" "$bin/${t##*/}" "$in $without" build_containerd_now $m/containerd "$t"

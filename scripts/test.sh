@@ -31,7 +31,7 @@ case $kind in
     cd engine
     CGO_ENABLED=1 gotest -race -timeout 30m ./deciding/... ./egress/... ./listener/... ./containerd/... ./logs/...
     CGO_ENABLED=0 gotest -timeout 30m ./config/... ./datastore/... ./dns/... ./images/... ./join/... ./k3s/... ./metrics/... ./network/... ./pki/... ./policy/... ./routes/... ./storage/... ./userns/...
-    (cd runtime/containerd && CGO_ENABLED=0 gotest -timeout 30m ./pull/...)
+    (cd runtime/containerd && CGO_ENABLED=0 gotest -timeout 30m ./image/...)
     ;;
   lab | soak)
     if [ "$(id -u)" != 0 ]; then

@@ -104,3 +104,13 @@ func Count(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// ShortImage is the name of an image as people write it, which means the same: without the registry and the folder that are put before
+// short names.
+func ShortImage(name string) string {
+	rest, hub := strings.CutPrefix(name, "docker.io/")
+	if !hub {
+		return name
+	}
+	return strings.TrimPrefix(rest, "library/")
+}

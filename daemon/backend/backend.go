@@ -32,6 +32,7 @@ import (
 	"kith.dev/core/find/discovery"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
+	"kith.dev/core/local/images"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/provide/fenced"
 	"kith.dev/core/provide/hosting"
@@ -51,6 +52,7 @@ type Backend struct {
 	Names     Names // nil: nobody looks names up
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
+	Stored    *images.Store    // the images of the engine's container runtime
 	Gateway   *gateway.Gateway // nil with engine "none"
 	Front     FrontDoor        // nil without one
 	Mode      Mode             // nil with engine "none"

@@ -102,6 +102,14 @@ type Backend interface {
 	// FixFindings mends what is found of these names on this machine and is safe to be mended, and looks again. The names are checked;
 	// one of which nothing is found, or nothing that is safe, is left out of the answer.
 	FixFindings(ctx context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error)
+	// Images lists the images of this laptop's container runtime. CodeUnsupported where Kith knows none.
+	Images(ctx context.Context) ([]api.Image, error)
+	// LoadImages takes the images of an archive in, a tar as docker save and podman save write it; name, if not "", is for the one
+	// image of an archive that names none. CodeInvalid when it is no such archive.
+	LoadImages(ctx context.Context, archive io.Reader, name string) ([]api.Image, error)
+	// RemoveImage takes the name of an image away. CodeNotFound.
+	RemoveImage(ctx context.Context, name string) error
+
 	// BugReport writes a tar, compressed with gzip, of what helps to find out what is wrong, and of nothing that is secret.
 	BugReport(ctx context.Context, to io.Writer) error
 }

@@ -70,6 +70,15 @@ var routes = []route{
 	{"GET", api.PathPolicies, short, list(Backend.Policies)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
 
+	{"GET", api.PathImages, short, list(Backend.Images)},
+	{"DELETE", api.PathImages, short, func(c *call) (any, error) {
+		name := c.r.URL.Query().Get("name")
+		if err := checkName("name", name); err != nil {
+			return nil, err
+		}
+		return done{}, c.RemoveImage(c.ctx, name)
+	}},
+
 	{"GET", api.PathOffloads, short, list(Backend.Offloads)},
 	{"PUT", api.PathOffload, long, named("namespace", offload)},
 	{"DELETE", api.PathOffload, long, named("namespace", func(c *call, namespace string) (any, error) {

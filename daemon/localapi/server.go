@@ -47,6 +47,7 @@ func New(options Options) *Server {
 	s.mux.HandleFunc("GET "+api.PathEvents, s.serveEvents)
 	s.mux.HandleFunc("GET "+api.PathSnapshot, s.serveSnapshots)
 	s.mux.HandleFunc("GET "+api.PathBugReport, s.serveBugReport)
+	s.mux.HandleFunc("POST "+api.PathImages, s.serveLoad)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, &api.Error{
 			Code:    api.CodeUnsupported,

@@ -1,6 +1,6 @@
 // Package images stands between the kubelet and containerd where images are concerned. What pods of this cluster name,
-// containerd pulls as ever. What guests name, pods of other clusters, a program of our own pulls, which stays on the internet
-// and with the registries that the owner lists: containerd would ask any server of the laptop's network for it.
+// containerd pulls as ever. What guests name, pods of other clusters, a program of our own gets from their
+// home or pulls, which stays on the internet and with the registries that the owner lists: containerd would ask any server of the laptop's network for it.
 //
 // It must never pull for a guest by another way, also when it does not know what the owner said.
 package images
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ const (
 type Options struct {
 	Socket     string // where the kubelet asks
 	Containerd string // containerd's socket
-	Program    string // kith-pull
+	Program    string // kith-image
+	Homes      string // the socket at which kithd asks homes of guests; nobody need listen there
 	// Annotations of a namespace, as the API server has them now.
 	Annotations func(ctx context.Context, namespace string) (map[string]string, error)
 }
@@ -121,11 +123,12 @@ func (s *Service) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.
 	return &cri.PullImageResponse{ImageRef: ref}, nil
 }
 
-// order is what kith-pull reads, kith.dev/engine/runtime/containerd/pull.
+// order is what kith-image reads, kith.dev/engine/runtime/containerd/image.
 type order struct {
 	Socket     string   `json:"socket"`
 	Image      string   `json:"image"`
 	Registries []string `json:"registries"`
+	Home       string   `json:"home,omitempty"`
 	Auth       auth     `json:"auth"`
 }
 
@@ -156,14 +159,27 @@ func (s *Service) pull(ctx context.Context, consumer, namespace string, r *cri.P
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	a := r.GetAuth()
-	name, err := s.run(ctx, order{
-		Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Registries: strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }),
-		Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()},
-	})
+	o := order{Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Registries: []string{}, Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()}}
+	for _, registry := range strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }) {
+		if registry == v1alpha1.RegistryHome {
+			o.Home = s.home(consumer)
+		} else {
+			o.Registries = append(o.Registries, registry)
+		}
+	}
+	name, err := s.run(ctx, o)
 	if err != nil {
 		return "", err
 	}
 	return name, s.heard(ctx, name)
+}
+
+// home is where kith-image asks the home of a guest; "" where no kithd listens, as on nodes that are not the gateway's.
+func (s *Service) home(consumer string) string {
+	if _, err := os.Stat(s.opts.Homes); err != nil {
+		return ""
+	}
+	return s.opts.Homes + ":/" + consumer
 }
 
 // slot waits until one more pull for the consumer may begin.
@@ -183,13 +199,13 @@ func (s *Service) slot(ctx context.Context, consumer string) (free func(), err e
 	}
 }
 
-// run has kith-pull do it.
+// run has kith-image do it.
 func (s *Service) run(ctx context.Context, o order) (string, error) {
 	in, err := json.Marshal(o)
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, s.opts.Program)
+	cmd := exec.CommandContext(ctx, s.opts.Program, "pull")
 	// Without the company's proxy: that one resolves names itself, and reaches what it likes.
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB"}
 	var out, errs bytes.Buffer

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,9 +21,9 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// The test program is also the kith-pull of these tests: it notes its order beside itself and says what was pulled.
+// The test program is also the kith-image of these tests: it notes its order beside itself and says what was pulled.
 func TestMain(m *testing.M) {
-	if dir, ok := strings.CutSuffix(os.Args[0], "/kith-pull"); ok {
+	if dir, ok := strings.CutSuffix(os.Args[0], "/kith-image"); ok {
 		var o order
 		if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
 			panic(err)
@@ -83,7 +84,7 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(self, filepath.Join(dir, "kith-pull")); err != nil {
+	if err := os.Symlink(self, filepath.Join(dir, "kith-image")); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{service: &service{}, dir: dir}
@@ -97,7 +98,7 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	t.Cleanup(containerd.Stop)
 
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
+	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-image"), Homes: filepath.Join(dir, "h"), Annotations: annotations},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -190,6 +191,33 @@ func TestWhoDoesNotKnowTheOwnersWordPullsNothing(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(w.dir, "order")); !strings.Contains(string(text), `"registries":[]`) {
 		t.Errorf("the order was %s", text)
+	}
+}
+
+// TestHomeIsAskedIfItsOwnerLetsAndKithdListens: it is the home of this guest and no other.
+func TestHomeIsAskedIfItsOwnerLetsAndKithdListens(t *testing.T) {
+	for _, c := range []struct {
+		registries string
+		listens    bool
+		home       string
+	}{{"*,@home", true, "/h:/abc"}, {"*,@home", false, ""}, {"*", true, ""}} {
+		w := newWorld(t, said(map[string]string{v1alpha1.AnnotationRegistries: c.registries}, nil))
+		if c.listens {
+			if err := os.WriteFile(filepath.Join(w.dir, "h"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.pull(t, "a/b:1", guest); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(w.dir, "order"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o order
+		if err := json.Unmarshal(text, &o); err != nil || strings.TrimPrefix(o.Home, w.dir) != c.home || !slices.Equal(o.Registries, []string{"*"}) {
+			t.Errorf("%+v: %s %v", c, text, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ package apitest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -33,11 +34,12 @@ type Backend struct {
 	FixError  string            // why FixFindings mends nothing
 	Mends     map[string]string // of the name of a finding, another one that goes with it
 	Report    []byte            // that BugReport gives
-	Fail      error             // when set, every call ends with it
-	AskAnswer error             // what a peer answers to Ask; nil is yes
-	AskBlock  chan struct{}     // when set, Ask with Wait waits for it, or for ctx
-	Calls     []string          // what was called, with its arguments
-	Looking   chan struct{}     // when set, Doctor waits for it, or for ctx
+	Stored    []api.Image
+	Fail      error         // when set, every call ends with it
+	AskAnswer error         // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string      // what was called, with its arguments
+	Looking   chan struct{} // when set, Doctor waits for it, or for ctx
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -595,6 +597,43 @@ func (b *Backend) FixFindings(_ context.Context, fix api.DoctorFix, report func(
 		}
 	}
 	return fixed, nil
+}
+
+// Images gives Stored.
+func (b *Backend) Images(context.Context) ([]api.Image, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Stored, b.called("Images")
+}
+
+// LoadImages adds an image of the size of the archive; one that is no archive it refuses.
+func (b *Backend) LoadImages(_ context.Context, archive io.Reader, name string) ([]api.Image, error) {
+	n, err := io.Copy(io.Discard, archive)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := errors.Join(err, b.called("LoadImages", name)); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, &api.Error{Code: api.CodeInvalid, Message: "the archive was not loaded", Reason: "it is empty"}
+	}
+	loaded := []api.Image{{Name: cmp.Or(name, "docker.io/library/dev:1"), Digest: "sha256:" + strings.Repeat("a", 64), Size: n}}
+	b.Stored = append(b.Stored, loaded...)
+	return loaded, nil
+}
+
+// RemoveImage takes one of Stored.
+func (b *Backend) RemoveImage(_ context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("RemoveImage", name); err != nil {
+		return err
+	}
+	before := len(b.Stored)
+	if b.Stored = slices.DeleteFunc(b.Stored, func(i api.Image) bool { return i.Name == name }); len(b.Stored) == before {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no image %q here", name), Do: "`kith image ls` shows what there is"}
+	}
+	return nil
 }
 
 // BugReport writes Report.

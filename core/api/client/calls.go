@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/url"
 
 	"kith.dev/core/api"
@@ -174,6 +176,26 @@ func (c *Client) Doctor(ctx context.Context, peer string, report func(api.Progre
 // FixFindings mends findings, as far as that is safe, and looks again; report may be nil.
 func (c *Client) FixFindings(ctx context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error) {
 	return long[[]api.Fixed](ctx, c, "POST", api.PathDoctorFix, fix, report)
+}
+
+// Images lists the images of this laptop's container runtime.
+func (c *Client) Images(ctx context.Context) ([]api.Image, error) {
+	return do[[]api.Image](ctx, c, "GET", api.PathImages, nil)
+}
+
+// RemoveImage takes the name of an image away.
+func (c *Client) RemoveImage(ctx context.Context, name string) error {
+	return c.Do(ctx, "DELETE", api.PathImages+"?name="+url.QueryEscape(name), nil, nil)
+}
+
+// LoadImages sends an archive of images, a tar, and gives what was in it; name is for an image that has none there.
+func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string) (loaded []api.Image, err error) {
+	body, err := c.exchange(ctx, "POST", api.PathImages+"?name="+url.QueryEscape(name), "application/x-tar", "application/json", archive)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return loaded, understood(json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&loaded))
 }
 
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.

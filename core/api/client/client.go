@@ -70,21 +70,25 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 
 // send makes the request and gives the body of a good answer.
 func (c *Client) send(ctx context.Context, method, path, accept string, in any) (io.ReadCloser, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return nil, &api.Error{Code: api.CodeInternal, Message: "encode the request", Reason: err.Error()}
-		}
-		body = bytes.NewReader(b)
+	if in == nil {
+		return c.exchange(ctx, method, path, "", accept, nil)
 	}
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeInternal, Message: "encode the request", Reason: err.Error()}
+	}
+	return c.exchange(ctx, method, path, "application/json", accept, bytes.NewReader(b))
+}
+
+// exchange is send with any body.
+func (c *Client) exchange(ctx context.Context, method, path, kind, accept string, body io.Reader) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://kithd"+path, body)
 	if err != nil {
 		return nil, &api.Error{Code: api.CodeInvalid, Message: "no call to kithd can be made of this", Reason: err.Error()}
 	}
 	r.Header.Set("Accept", accept)
-	if in != nil {
-		r.Header.Set("Content-Type", "application/json")
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {

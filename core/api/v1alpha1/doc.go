@@ -84,8 +84,10 @@ const (
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
 	// AnnotationRegistries on a twin namespace says whence images may be pulled for the pods in it, in the form of
-	// ImageRules.Registries with commas; a * stands for every registry of the internet. The builtin engine asks it at each pull.
+	// ImageRules.Registries with commas; a * stands for every registry of the internet, RegistryHome for the guests' home. The builtin engine asks it at each pull.
 	AnnotationRegistries = "kith.dev/registries"
+	// RegistryHome in AnnotationRegistries is no name that a registry can have.
+	RegistryHome = "@home"
 	// AnnotationUserNamespaces on a node says whether pods there may have a user namespace of their own: "yes", or why not.
 	// The builtin engine tries it; the owner of another cluster may set it himself.
 	AnnotationUserNamespaces = "kith.dev/user-namespaces"

@@ -116,6 +116,11 @@ type ImageRules struct {
 	// +kubebuilder:validation:items:MaxLength=255
 	// +kubebuilder:validation:items:Pattern=`^[^ ,\t\n]+$`
 	Present []string `json:"present,omitempty"`
+	// fromHome: whether guests may have images from their home, over the connection of the two: what home has under a name, before any
+	// registry is asked. While the internet is denied, only images of the registries above.
+	// +optional
+	// +kubebuilder:default=Allow
+	FromHome Access `json:"fromHome,omitempty"`
 }
 
 // Access is allowed or denied.

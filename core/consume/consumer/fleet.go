@@ -249,6 +249,14 @@ func (f *Fleet) Left(peer string) []virtualnode.Left {
 	return nil
 }
 
+// PodsAt are those of this cluster that are bound to the peer's node, whole; none without a contract.
+func (f *Fleet) PodsAt(peer string) []*corev1.Pod {
+	if m := f.member(peer); m != nil {
+		return m.node.Pods()
+	}
+	return nil
+}
+
 // Twins lists the twin namespaces at a peer that were used since the start.
 func (f *Fleet) Twins(peer string) []remote.Twin {
 	if m := f.member(peer); m != nil {

@@ -18,12 +18,14 @@ type ImageRules struct {
 	Registries []string // ImageRules.Registries
 	Present    []string // ImageRules.Present
 	Offline    bool     // the internet is denied
+	Home       bool     // home may send its own
 }
 
 func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
-	rules := ImageRules{Offline: !sharing.Internet(policy)}
+	rules := ImageRules{Offline: !sharing.Internet(policy), Home: true}
 	if policy != nil && policy.Spec.Images != nil {
-		rules.Registries, rules.Present = policy.Spec.Images.Registries, policy.Spec.Images.Present
+		i := policy.Spec.Images
+		rules.Registries, rules.Present, rules.Home = i.Registries, i.Present, i.FromHome != v1alpha1.AccessDeny
 	}
 	return rules
 }
@@ -33,6 +35,9 @@ func (r ImageRules) Annotation() string {
 	all := slices.Clone(r.Registries)
 	if !r.Offline {
 		all = append(all, "*")
+	}
+	if r.Home {
+		all = append(all, v1alpha1.RegistryHome)
 	}
 	return strings.Join(all, ",")
 }
@@ -46,7 +51,7 @@ func (r ImageRules) Refuse(field, image string) *Refusal {
 	domain := reference.Domain(name)
 	listed := slices.Contains(r.Registries, domain) || slices.Contains(r.Registries, "http://"+domain)
 	switch {
-	case listed:
+	case listed, r.Home && !r.Offline && domain == builtHere:
 		return nil
 	case nearby(domain):
 		return Refused(ReasonImage, "%s: %s is in the provider's own network; its owner may list it in spec.images.registries of the SharingPolicy", field, domain)
@@ -94,6 +99,9 @@ func wild(pattern, text string) bool {
 	}
 	return strings.HasSuffix(rest, parts[last])
 }
+
+// builtHere is the registry that podman and buildah put into the names of what they build; none answers there.
+const builtHere = "localhost"
 
 // nearby: the name says that the registry is no public one.
 func nearby(domain string) bool {

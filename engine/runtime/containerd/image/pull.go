@@ -1,29 +1,22 @@
-// Kith-pull pulls one image into containerd for a guest. containerd asks whatever registry a name leads to, and follows
-// it wherever it sends on, from the laptop's own network; this program stays on the internet and with the registries that
-// the owner lists. It is a program of its own so that what strangers' registries answer is not read by the engine.
-//
-// It reads an order from its standard input and writes the name of the image, with its digest, to its standard output.
 package main
 
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/sirupsen/logrus"
 )
 
 // order is what is to be pulled; the same as kith.dev/engine/images.order.
@@ -31,6 +24,7 @@ type order struct {
 	Socket     string   `json:"socket"` // containerd's
 	Image      string   `json:"image"`
 	Registries []string `json:"registries"` // registries that are open whatever their address; "*" is the internet
+	Home       string   `json:"home"`       // the unix socket at which the guest's home is asked first, and the path there: /SOCKET:/PATH; "" for none
 	Auth       auth     `json:"auth"`
 }
 
@@ -42,29 +36,25 @@ type auth struct {
 	IdentityToken string `json:"identityToken"`
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	logrus.SetOutput(io.Discard) // what it would say is in the error
-	name, err := run(ctx, os.Stdin)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+// pull has containerd get an image, and gives its name with its digest.
+func pull(ctx context.Context, in io.Reader, out io.Writer) error {
+	var o order
+	if err := read(in, &o); err != nil {
+		return err
 	}
-	fmt.Println(name)
+	name, err := o.pull(ctx)
+	if err == nil {
+		_, err = fmt.Fprintln(out, name)
+	}
+	return err
 }
 
-func run(ctx context.Context, in io.Reader) (string, error) {
-	var o order
-	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&o); err != nil {
-		return "", fmt.Errorf("kith-pull: order: %w", err)
-	}
+func (o order) pull(ctx context.Context) (string, error) {
 	named, err := reference.ParseDockerRef(o.Image)
 	if err != nil {
 		return "", fmt.Errorf("image %q: %w", o.Image, err)
 	}
-	resolver := o.resolver(reference.Domain(named))
-	_, target, err := resolver.Resolve(ctx, named.String())
+	resolver, target, err := o.resolve(ctx, named)
 	if err != nil {
 		return "", err
 	}
@@ -75,14 +65,42 @@ func run(ctx context.Context, in io.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	client, err := containerd.New(o.Socket, containerd.WithDefaultNamespace("k8s.io"))
+	client, err := dial(o.Socket)
 	if err != nil {
-		return "", fmt.Errorf("containerd: %w", err)
+		return "", err
 	}
 	defer client.Close()
-	_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
-		containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+	for pause := time.Second; ; pause *= 2 {
+		_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
+			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+		// A laptop's connection breaks more often than a registry's. What came is kept: the rest is asked for.
+		if err == nil || o.Home == "" || errdefs.IsNotFound(err) || pause > mostPause {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	return exact.String(), err
+}
+
+// mostPause is the longest between two attempts to go on with an image from home: 31 s for all of them, then the kubelet tries again.
+const mostPause = 16 * time.Second
+
+// resolve finds what a name means, at home or else at the registry, and from where that is to be had.
+func (o order) resolve(ctx context.Context, named reference.Named) (remotes.Resolver, ocispec.Descriptor, error) {
+	domain := reference.Domain(named)
+	if o.Home != "" {
+		if _, target, err := docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) { return o.home(), nil }}).Resolve(ctx, named.String()); err == nil {
+			return o.resolver(domain), target, nil
+		}
+		o.Home = "" // it does not have it, or does not answer: the registry says why not
+	}
+	r := o.resolver(domain)
+	_, target, err := r.Resolve(ctx, named.String())
+	return r, target, err
 }
 
 // kept is the name under which an image is kept, its digest alone: a guest must not make a name of the owner's mean another image.
@@ -98,6 +116,7 @@ func (o order) resolver(domain string) remotes.Resolver {
 	tokens := &http.Client{Transport: brief{transport}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: func(host string) ([]docker.RegistryHost, error) {
+		hosts := o.home()
 		scheme := "https"
 		for _, r := range o.Registries {
 			if r == "http://"+host {
@@ -105,11 +124,26 @@ func (o order) resolver(domain string) remotes.Resolver {
 			}
 		}
 		at, err := docker.DefaultHost(host)
-		return []docker.RegistryHost{{
+		return append(hosts, docker.RegistryHost{
 			Client: client, Authorizer: authorizer, Host: at, Scheme: scheme, Path: "/v2",
 			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-		}}, err
+		}), err
 	}})
+}
+
+// home is asked before any registry: what it has under a name is what the guest means by it, and no credentials go there.
+func (o order) home() []docker.RegistryHost {
+	socket, path, found := strings.Cut(o.Home, ":")
+	if !found {
+		return nil
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	return []docker.RegistryHost{{
+		Client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Host:   "home", Scheme: "http", Path: path, Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+	}}
 }
 
 // brief reads so much of an answer and no more: what a token service says is decoded as one whole, whatever its length.

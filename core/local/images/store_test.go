@@ -1,0 +1,101 @@
+package images
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The test program is also the kith-image of these tests.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != Program {
+		os.Exit(m.Run())
+	}
+	in := bufio.NewReader(os.Stdin)
+	line, _ := in.ReadBytes('\n')
+	var p part
+	if err := json.Unmarshal(line, &p); err != nil || p.Socket != "/c.sock" {
+		panic(string(line))
+	}
+	switch {
+	case strings.Contains(p.Image, "gone"):
+		fmt.Fprintln(os.Stderr, "gone: not found")
+		os.Exit(exitNotFound)
+	case strings.Contains(p.Image, "broken"):
+		fmt.Fprintln(os.Stderr, strings.Repeat("x", 1<<20))
+		os.Exit(1)
+	case os.Args[1] == "read" && p.Image == "silent":
+		os.Exit(0)
+	case os.Args[1] == "read":
+		fmt.Printf(`{"mediaType":"m","digest":%q,"size":%d}`+"\n", p.Digest, 1<<30)
+		for range 1 << 14 {
+			if _, err := os.Stdout.Write(make([]byte, 1<<16)); err != nil {
+				os.Exit(1)
+			}
+		}
+	case os.Args[1] == "import":
+		n, _ := io.Copy(io.Discard, in)
+		fmt.Printf(`[{"name":%q,"size":%d}]`, p.Image, n)
+	case os.Args[1] == "list":
+		fmt.Print(`[]`)
+	}
+	os.Exit(0)
+}
+
+func newStore(t *testing.T) *Store {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), Program)
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	return &Store{Program: program, Socket: func() string { return "/c.sock" }}
+}
+
+func TestAPartIsReadAsFarAsItIsWanted(t *testing.T) {
+	s := newStore(t)
+	d, r, err := s.Open(t.Context(), Part{Image: "web", Digest: "sha256:1", From: 5})
+	if err != nil || d.MediaType != "m" || d.Digest != "sha256:1" || d.Size != 1<<30 {
+		t.Fatalf("%+v %v", d, err)
+	}
+	if n, err := io.CopyN(io.Discard, r, 1<<20); n != 1<<20 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	if err := r.Close(); err != nil { // it does not wait for the rest
+		t.Error(err)
+	}
+}
+
+func TestWhatKithImageSays(t *testing.T) {
+	s := newStore(t)
+	if _, _, err := s.Open(t.Context(), Part{Image: "gone"}); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, _, err := s.Open(t.Context(), Part{Image: "broken"}); err == nil || errors.Is(err, ErrNotFound) || len(err.Error()) > 4<<10 {
+		t.Errorf("%d bytes", len(fmt.Sprint(err)))
+	}
+	if _, _, err := s.Open(t.Context(), Part{Image: "silent"}); err == nil {
+		t.Error("nothing was said, and taken for an image")
+	}
+	if err := s.Remove(t.Context(), "gone"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if list, err := s.Load(t.Context(), strings.NewReader("an archive"), "web"); err != nil || len(list) != 1 || list[0].Name != "web" || list[0].Size != 10 {
+		t.Errorf("%+v %v", list, err)
+	}
+	if list, err := s.List(t.Context()); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+	s.Socket = func() string { return "" }
+	if _, err := s.List(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("without a container runtime: %v", err)
+	}
+}

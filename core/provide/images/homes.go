@@ -1,0 +1,100 @@
+// Package images lets this laptop's engine ask the homes of guests for their images: it listens at a unix socket, beside the engine's own, and
+// passes what is asked on to the home over the connection of the two. kith-image, which pulls for guests, asks there.
+//
+// It must never keep an image, believe what a home says of one (kith-image compares digests), or take a credential to a home.
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/consume/images"
+)
+
+// Socket is where kith-image asks, in the folder of the engine's sockets: the path /<consumer, compact>/<what images.Path leads to>.
+const Socket = "homes.sock"
+
+// silent is how long a home may take for its first word.
+const silent = 15 * time.Second
+
+// Homes passes requests on.
+type Homes struct {
+	Path string // of the socket
+	// Client of a consumer's kithd, by its compact ID; false: it is nobody's here.
+	Client func(consumer string) (*peering.Client, bool)
+	Log    *slog.Logger
+}
+
+// Run listens until ctx ends.
+func (h *Homes) Run(ctx context.Context) error {
+	if err := os.Remove(h.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("socket for images of homes: %w", err)
+	}
+	if err := os.MkdirAll(strings.TrimSuffix(h.Path, "/"+Socket), 0o711); err != nil {
+		return fmt.Errorf("socket for images of homes: %w", err)
+	}
+	listener, err := net.Listen("unix", h.Path)
+	if err != nil {
+		return fmt.Errorf("socket for images of homes: %w", err)
+	}
+	if err := os.Chmod(h.Path, 0o600); err != nil {
+		listener.Close()
+		return fmt.Errorf("socket for images of homes: %w", err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(h.serve), ReadHeaderTimeout: silent, ErrorLog: slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug)}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
+	consumer, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	client, ok := h.Client(consumer)
+	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "no such home", http.StatusNotFound)
+		return
+	}
+	base, err := url.Parse(client.BaseURL())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	late := time.AfterFunc(silent, cancel)
+	defer late.Stop()
+	proxy := httputil.ReverseProxy{
+		Transport: client.Transport(),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = base.Scheme, base.Host, base.Host
+			p.Out.URL.Path, p.Out.URL.RawPath = images.Path+rest, ""
+			p.Out.Header = http.Header{}
+			for _, name := range []string{"Accept", "Range"} {
+				if v := p.In.Header.Values(name); len(v) > 0 {
+					p.Out.Header[name] = v
+				}
+			}
+		},
+		ModifyResponse: func(*http.Response) error { late.Stop(); return nil },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			h.Log.Info("a guest's home was not asked for an image", "consumer", consumer, "err", err)
+			http.Error(w, "home does not answer", http.StatusBadGateway)
+		},
+		ErrorLog: slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug),
+	}
+	proxy.ServeHTTP(w, r.WithContext(ctx))
+}
