@@ -13,6 +13,7 @@ import (
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/suspend"
 	"kith.dev/core/local/frontdoor"
 )
 
@@ -196,7 +197,7 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 		m.lost = now()
 	}
 	at := time.Now()
-	if slept(at.Round(0).Sub(m.looked.Round(0)), at.Sub(m.looked)) {
+	if suspend.Between(m.looked, at) {
 		m.awake = at
 	}
 	m.looked = at
@@ -223,10 +224,6 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	wait.after = min(rest, wallLook)
 	return wait
 }
-
-// slept reports whether the laptop was asleep during a span, from its length by the wall clock and by the monotonic clock, which stands
-// still then.
-func slept(wall, awake time.Duration) bool { return wall-awake > blink }
 
 // without handles a tether whose contract has ended while the company answers: either the company has ended the tether, or it will ask for a
 // new contract.

@@ -259,9 +259,3 @@ func TestForceOnTopOfAnUntether(t *testing.T) {
 		l.settled(api.Autonomous)
 	})
 }
-
-func TestWhoeverSleptIsGivenTime(t *testing.T) {
-	if slept(time.Hour, time.Hour) || slept(time.Second, 0) || slept(-time.Hour, time.Second) || !slept(time.Hour, time.Minute) {
-		t.Error("sleep is what the clock on the wall has more")
-	}
-}
