@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -30,7 +29,7 @@ type facts struct {
 	requests   []v1alpha1.PeeringRequest
 	pods       []corev1.Pod
 	workloads  api.LocalWorkloads
-	contact    link.Contact
+	contact    peering.Contact
 	answer     peering.Tether
 	err        error // in place of the answer
 	now        time.Time
@@ -65,7 +64,7 @@ func (m *Machine) weigh(ctx context.Context, peer *v1alpha1.Peer, workloads api.
 		f.ready, f.peers, f.contracts, f.requests, f.pods = true, peers.Items, contracts.Items, requests.Items, pods.Items
 	}
 	if f.mode == nil && peer.Spec.ID != m.cfg.ID {
-		if f.contact = m.cfg.Directory.Contact(peer); f.contact.Reachable {
+		if f.contact = m.cfg.Directory.Contact(peer); f.contact.Reachable() {
 			to, err := m.reach(peer)
 			if err == nil {
 				bounded, cancel := context.WithTimeout(ctx, oneCall)
@@ -195,7 +194,7 @@ func (f *facts) ofPeer() []api.Problem {
 	name := f.peer.Name
 	var no *peering.Problem
 	switch {
-	case !f.contact.Reachable:
+	case !f.contact.Reachable():
 		return []api.Problem{{What: name + " cannot be reached", Why: f.contact.Why, Do: "`kith doctor` looks for what is in the way"}}
 	case errors.As(f.err, &no) && no.Code == peering.CodeVersion:
 		return []api.Problem{{What: name + " cannot run laptops", Why: no.Message, Do: cmp.Or(no.Do, "update Kith there")}}

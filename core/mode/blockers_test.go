@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
 func someFacts() facts {
 	corp := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "corp"}, Spec: v1alpha1.PeerSpec{ID: corpID}}
-	return facts{self: aliceID, peer: &corp, ours: true, door: true, ready: true, peers: []v1alpha1.Peer{corp}, contact: link.Contact{Reachable: true},
+	return facts{self: aliceID, peer: &corp, ours: true, door: true, ready: true, peers: []v1alpha1.Peer{corp}, contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}},
 		answer: peering.Tether{Answer: peering.TetherYes}, now: time.Now()}
 }
 
@@ -84,7 +84,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"was asked": {func(f *facts) {
 			f.requests = []v1alpha1.PeeringRequest{{Spec: v1alpha1.PeeringRequestSpec{PeerName: "bob", Expires: metav1.NewTime(f.now.Add(-time.Minute))}}}
 		}, nil},
-		"away": {func(f *facts) { f.contact = link.Contact{Why: "no route to host"} }, []string{"corp cannot be reached|no route to host"}},
+		"away": {func(f *facts) { f.contact = peering.Contact{Presence: presence.Presence{Why: "no route to host"}} }, []string{"corp cannot be reached|no route to host"}},
 		"older": {func(f *facts) {
 			f.err = &peering.Problem{Code: peering.CodeVersion, Message: "its Kith is older than this one and runs no laptops", Do: "update Kith there"}
 		}, []string{"corp cannot run laptops|its Kith is older than this one and runs no laptops|update Kith there"}},
@@ -102,7 +102,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 			f.pods = []corev1.Pod{*pod("p", "ReplicaSet"), *pod("q", "DaemonSet"), *pod("r", "Node"), *guest("g")}
 		}, nil},
 		"all at once": {func(f *facts) {
-			f.door, f.contact = false, link.Contact{Why: "away"}
+			f.door, f.contact = false, peering.Contact{Presence: presence.Presence{Why: "away"}}
 			f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, time.Hour), contractOf("carol", v1alpha1.RoleConsumer, time.Hour)}
 		}, []string{"front door", "offers resources to bob", "uses resources of carol", "cannot be reached"}},
 	} {

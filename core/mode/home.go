@@ -21,18 +21,13 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 		return errNoCluster
 	}
 	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
-	silent := "" // why the company does not answer
-	if !contact.Reachable {
-		silent = contact.Why
-	} else if !m.delivered {
+	if contact.Reachable() && !m.delivered {
 		patience := oneCall // it may be slow; one that is gone is noticed meanwhile
 		if j.Force {
 			patience = goodbye
 		}
 		m.delivered = m.farewell(ctx, j, patience)
-		if contact = m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
-			silent = contact.Why
-		}
+		contact = m.cfg.Directory.Contact(m.peer(ctx, j))
 	}
 	if j.Force {
 		return nil
@@ -41,13 +36,13 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
-	if len(inForce)+guests == 0 && (m.delivered || !contact.Reachable || time.Since(m.began) > awayPatience) {
+	if len(inForce)+guests == 0 && (m.delivered || !contact.Reachable() || time.Since(m.began) > awayPatience) {
 		return nil
 	}
 	limit := leavePatience
 	if j.Timeout > 0 {
 		limit = j.Timeout
-	} else if silent != "" {
+	} else if !contact.Reachable() {
 		limit = awayPatience
 	}
 	rest := limit - time.Since(m.began)
@@ -58,8 +53,8 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if guests > 0 {
 		why = count(guests, "pod") + " of its run here yet"
 	}
-	if silent != "" {
-		why = fmt.Sprintf("%s does not answer, and has %s left: %s", j.Peer, max(rest.Round(time.Second), time.Second), silent)
+	if !contact.Reachable() {
+		why = fmt.Sprintf("%s does not answer, and has %s left: %s", j.Peer, max(rest.Round(time.Second), time.Second), contact.Why)
 	}
 	return &waiting{why: why, after: min(rest, time.Second)}
 }

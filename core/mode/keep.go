@@ -9,16 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/suspend"
 	"kith.dev/core/local/frontdoor"
 )
 
 const (
 	settling = 5 * time.Second  // what a kithd that has just started gets to find the company
-	blink    = 3 * time.Second  // a shorter loss of contact is not reported
 	waking   = 20 * time.Second // what a laptop that woke from sleep gets to find its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
@@ -40,11 +40,10 @@ func (m *Machine) point(j *journal) {
 		}
 		return
 	}
-	contact := m.cfg.Directory.Contact(m.peer(context.Background(), j))
 	var to frontdoor.Destination
 	var err error
 	key := "company"
-	leads := contact.Reachable && stages[j.Step].mode != api.Untethering // while untethering, the company may revoke the users' rights at any moment
+	leads := m.cfg.Directory.Contact(m.peer(context.Background(), j)).Reachable() && stages[j.Step].mode != api.Untethering // while untethering, the company may revoke the users' rights at any moment
 	if leads {
 		to, err = m.cfg.Company(m.peer(context.Background(), j))
 	}
@@ -122,10 +121,9 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 			return err
 		}
 	}
-	if !contact.Reachable {
-		return m.missed(j, contact)
+	if !contact.Reachable() {
+		return m.missed(j, contact.Presence)
 	}
-	m.lost = time.Time{}
 	if !j.Down.IsZero() {
 		next := *j
 		next.Down = time.Time{}
@@ -189,29 +187,30 @@ func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
 	return nil
 }
 
-// missed handles a company that does not answer: after blink the loss goes into the journal (Down), after Config.Patience it ends
+// missed handles a company that does not answer: after the grace the loss goes into the journal (Down), after Config.Patience it ends
 // the tether.
-func (m *Machine) missed(j *journal, contact link.Contact) error {
-	if m.lost.IsZero() {
-		m.lost = now()
-	}
+func (m *Machine) missed(j *journal, there presence.Presence) error {
 	at := time.Now()
-	if slept(at.Round(0).Sub(m.looked.Round(0)), at.Sub(m.looked)) {
+	if suspend.Between(m.looked, at) {
 		m.awake = at
 	}
 	m.looked = at
+	if there.Since.IsZero() { // it is not looked for yet
+		there.Since = m.awake
+	}
 	if j.Down.IsZero() {
-		if rest := max(blink-now().Sub(m.lost), settling-time.Since(m.awake)); rest > 0 {
+		left, _ := presence.Company.Left(there, now())
+		if rest := max(left, settling-time.Since(m.awake)); rest > 0 {
 			return &waiting{after: rest}
 		}
 		next := *j
-		next.Down = m.lost
-		if heard := contact.Heard.Round(0); !heard.IsZero() && heard.Before(next.Down) {
+		next.Down = there.Since.Round(0)
+		if heard := there.Heard.Round(0); !heard.IsZero() && heard.Before(next.Down) {
 			next.Down = heard
 		}
 		return m.again(j, &next)
 	}
-	wait := &waiting{why: fmt.Sprintf("%s has not answered since %s: %s", j.Peer, clock(j.Down), contact.Why)}
+	wait := &waiting{why: fmt.Sprintf("%s has not answered since %s: %s", j.Peer, clock(j.Down), there.Why)}
 	if m.cfg.Patience <= 0 {
 		return wait
 	}
@@ -223,10 +222,6 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	wait.after = min(rest, wallLook)
 	return wait
 }
-
-// slept reports whether the laptop was asleep during a span, from its length by the wall clock and by the monotonic clock, which stands
-// still then.
-func slept(wall, awake time.Duration) bool { return wall-awake > blink }
 
 // without handles a tether whose contract has ended while the company answers: either the company has ended the tether, or it will ask for a
 // new contract.

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/local/frontdoor"
@@ -169,7 +168,7 @@ func (l *life) leads() frontdoor.Destination {
 }
 
 func (l *life) Client(*v1alpha1.Peer) (*peering.Client, error) { return nil, errors.ErrUnsupported }
-func (l *life) Contact(*v1alpha1.Peer) link.Contact {
+func (l *life) Contact(*v1alpha1.Peer) peering.Contact {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
 	return l.contact
@@ -181,7 +180,7 @@ func (l *life) call(what func() error) error {
 	err := l.do(func() error {
 		l.world.mu.Lock()
 		defer l.world.mu.Unlock()
-		if !l.contact.Reachable {
+		if !l.contact.Reachable() {
 			return errAway
 		}
 		return what()

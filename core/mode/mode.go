@@ -83,7 +83,6 @@ type Machine struct {
 	tidied bool
 	awake  time.Time // when this laptop last woke from sleep, or this process started
 	looked time.Time // when Run last compared the clocks, to notice a sleep
-	lost   time.Time // when this process first found the company unreachable; zero: it is reachable
 	// delivered: the one call that the current step makes has succeeded, so it is not repeated: in joining BeginTether, in leaving
 	// EndTether, in tethered Engine.Decide(false).
 	delivered bool
@@ -123,7 +122,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	m.begun, m.tidied, m.lost, m.shown = nil, false, time.Time{}, ""
+	m.begun, m.tidied, m.shown = nil, false, ""
 	m.awake, m.looked = time.Now(), time.Now()
 	m.mu.Lock()
 	resumed := m.resumed

@@ -198,7 +198,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not make this laptop a node in %v: %s", j.Peer, joinPatience, why),
 			do: "`kith doctor` looks for what is in the way"}
 	}
-	if contact := m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
+	if contact := m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable() {
 		if late {
 			return tooLate(contact.Why)
 		}

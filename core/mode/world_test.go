@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/notify"
@@ -45,7 +45,7 @@ type world struct {
 	machine  *Machine
 	decides  bool
 	binds    bool
-	contact  link.Contact
+	contact  peering.Contact
 	answer   peering.Tether
 	answers  error              // in place of answer
 	refuses  error              // of BeginTether
@@ -70,7 +70,7 @@ var scheme = func() *runtime.Scheme {
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	objects = append(objects, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "corp"}, Spec: v1alpha1.PeerSpec{ID: corpID}})
 	return &world{
-		t: t, path: filepath.Join(t.TempDir(), "mode.json"), decides: true, contact: link.Contact{Reachable: true}, answer: peering.Tether{Answer: peering.TetherYes},
+		t: t, path: filepath.Join(t.TempDir(), "mode.json"), decides: true, contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}}, answer: peering.Tether{Answer: peering.TetherYes},
 		objects: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 			WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build(),
 	}
@@ -94,7 +94,7 @@ func (w *world) step() {
 		switch r := peer.Spec.Request; {
 		case r == nil:
 			peer.Status.Outgoing.State = v1alpha1.StateNone
-		case r.Tether && r.Attempt > peer.Status.Outgoing.Attempt && w.contact.Reachable:
+		case r.Tether && r.Attempt > peer.Status.Outgoing.Attempt && w.contact.Reachable():
 			peer.Status.Outgoing.Attempt = r.Attempt
 			switch {
 			case w.declines != "":
@@ -120,7 +120,7 @@ func (w *world) step() {
 		if w.runs {
 			w.react(time.Second)
 		}
-	case w.runs && ctr == nil && w.contact.Reachable && w.machine != nil && !w.slow:
+	case w.runs && ctr == nil && w.contact.Reachable() && w.machine != nil && !w.slow:
 		if !joins { // "this laptop is not tethered to you"
 			w.runs = false
 			return
@@ -130,7 +130,7 @@ func (w *world) step() {
 		w.check(w.objects.Create(ctx, ctr))
 		w.check(w.objects.Create(ctx, guest("web-0")))
 		w.incoming(v1alpha1.StateConnected)
-	case !w.runs && ctr != nil && w.contact.Reachable && !w.stuck:
+	case !w.runs && ctr != nil && w.contact.Reachable() && !w.stuck:
 		w.clear(ctr)
 	}
 }

@@ -146,7 +146,7 @@ func (b *Backend) pending(k directory.Known, inForce *v1alpha1.Contract, resourc
 	out, request := k.Peer.Status.Outgoing, k.Peer.Spec.Request
 	same := len(resources) == 0 || ask.Code != "" || sharing.Same(asking.Wanted(k.Peer, inForce), wanted(k.Peer, resources, inForce))
 	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
-	return request.Attempt, same && waits && k.Contact.Reachable
+	return request.Attempt, same && waits && k.Contact.Reachable()
 }
 
 // followPending goes on with a request that was made before.

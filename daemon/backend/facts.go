@@ -32,7 +32,7 @@ func (b *Backend) Facts(ctx context.Context) metrics.Facts {
 	for _, k := range b.Directory.All() {
 		if k.Peer != nil { // what is merely nearby is only counted
 			tunnel, has := tunnels[k.ID.String()]
-			f.Peers = append(f.Peers, metrics.Peer{Peer: b.view(k, seen), RTT: k.RTT, Clock: k.Clock, HasTunnel: has, MTU: tunnel.MTU})
+			f.Peers = append(f.Peers, metrics.Peer{Peer: b.view(k, seen), RTT: k.Contact.RTT, Clock: k.Contact.Clock, HasTunnel: has, MTU: tunnel.MTU})
 		}
 	}
 	f.Guests, _ = c.guests(ctx) // what cannot be read is left out

@@ -42,7 +42,7 @@ func (b *Backend) gives(ctx context.Context, peers []directory.Known) map[string
 	now := map[string]said{} // of the peers that are there: others are forgotten
 	for _, k := range peers {
 		id := k.ID.String()
-		if !k.Contact.Reachable || consumes(k) {
+		if !k.Contact.Reachable() || consumes(k) {
 			continue
 		}
 		if known, ok := b.giving.all[id]; ok && time.Since(known.at) < givesAge {

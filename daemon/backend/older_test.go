@@ -79,7 +79,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 			}
 		}
 	}
-	wait("bob is reached", func() bool { return d.Contact(peer).Reachable })
+	wait("bob is reached", func() bool { return d.Contact(peer).Reachable() })
 	d.OnChange(func(name string) { poked <- name })
 
 	to, err := d.Client(peer)
@@ -98,18 +98,18 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 		t.Errorf("%q is looked at again", name)
 	}
 	contact := d.Contact(peer)
-	if !contact.Reachable || !strings.Contains(contact.Ailing, "bob runs an older Kith") || !strings.Contains(contact.Ailing, "bring both to the same version") {
+	if !contact.Reachable() || !strings.Contains(contact.Why, "bob runs an older Kith") || !strings.Contains(contact.Why, "bring both to the same version") {
 		t.Errorf("%+v", contact)
 	}
 	for _, k := range d.All() {
 		k.Peer = peer
-		if problems := peerProblems(k, gateway.Stats{Up: true}, true, time.Now()); len(problems) != 1 || problems[0].Why != contact.Ailing || !strings.Contains(problems[0].Do, "update") {
+		if problems := peerProblems(k, gateway.Stats{Up: true}, true, time.Now()); len(problems) != 1 || problems[0].Why != contact.Why || !strings.Contains(problems[0].Do, "update") {
 			t.Errorf("%+v", problems)
 		}
 	}
 
 	stop()
-	wait("bob is gone", func() bool { return !d.Contact(peer).Reachable })
+	wait("bob is gone", func() bool { return !d.Contact(peer).Reachable() })
 	_, stop = serve(at, func(s *peering.Server) {
 		s.Handle("GET /kith/v2/view", func(w http.ResponseWriter, _ *http.Request, _ peering.Caller) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
@@ -118,12 +118,12 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	})
 	defer stop()
 	contacts.Poke()
-	wait("bob is back", func() bool { return d.Contact(peer).Reachable })
-	if contact := d.Contact(peer); contact.Ailing != "" {
+	wait("bob is back", func() bool { return d.Contact(peer).Reachable() })
+	if contact := d.Contact(peer); contact.Why != "" {
 		t.Errorf("brought up to date: %+v", contact)
 	}
 	<-client.View.Known()
-	if contact := d.Contact(peer); contact.Ailing != "" {
+	if contact := d.Contact(peer); contact.Why != "" {
 		t.Errorf("with a view: %+v", contact)
 	}
 }

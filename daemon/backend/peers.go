@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/relations/record"
@@ -110,7 +111,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 func (b *Backend) view(k directory.Known, f facts) api.Peer {
 	p := api.Peer{
 		Name: k.Name, ID: k.ID.String(), ShortID: k.ID.Short(), Source: k.Source, Addresses: k.Addresses,
-		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable, Outgoing: api.StateNone, Incoming: api.StateNone,
+		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), Outgoing: api.StateNone, Incoming: api.StateNone,
 		Pods: api.PeerPods{Guests: f.guests[k.ID.Compact()]},
 	}
 	if c := b.Cluster(); c != nil && k.Peer != nil {
@@ -212,7 +213,7 @@ func (b *Backend) tunnel(k directory.Known) api.Tunnel {
 	if !ok {
 		return api.Tunnel{}
 	}
-	return api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.RTT)}
+	return api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.Contact.RTT)}
 }
 
 // AddPeer learns who answers at an address, or where a name leads, and keeps it as a Peer.
@@ -343,9 +344,9 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 			Do: "`kith peer " + k.Name + "` asks, and shows the code that its owner must see too"}
 	}
 	switch {
-	case k.Version:
+	case k.Contact.Cause == presence.OtherVersion:
 		return api.Peer{}, otherVersion(k.Name, k.Contact.Why)
-	case !k.Contact.Reachable:
+	case !k.Contact.Reachable():
 		return api.Peer{}, unreachable(k.Name, errors.New(k.Contact.Why))
 	}
 	if inForce != nil && k.Peer.Spec.Request != nil && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
@@ -445,7 +446,7 @@ func (b *Backend) findOrAdd(ctx context.Context, ref string, report func(api.Pro
 	defer cancel()
 	for {
 		changed := b.Changed()
-		if k, err = b.Directory.Find(peer.ID); err != nil || k.Contact.Reachable {
+		if k, err = b.Directory.Find(peer.ID); err != nil || k.Contact.Reachable() {
 			return k, err
 		}
 		select {

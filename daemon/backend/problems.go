@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
@@ -26,12 +27,8 @@ import (
 	"kith.dev/daemon/doctor"
 )
 
-const (
-	// tunnelPatience is how long after the contact came about the first handshake may take.
-	tunnelPatience = 15 * time.Second
-	// clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
-	clockTrouble = time.Minute
-)
+// clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
+const clockTrouble = time.Minute
 
 // problems is all that is wrong now, the worst first.
 func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []directory.Known) []api.Problem {
@@ -47,8 +44,8 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 		if k.Peer != nil {
 			tunnel, has := tunnels[k.ID.String()]
 			list = append(list, peerProblems(k, tunnel, has, now)...)
-			if due, must := tunnelDue(k); must && !tunnel.Up && now.Before(due) {
-				time.AfterFunc(due.Sub(now), b.News.Notify) // then it is a problem; of several all are for that moment
+			if left, must := tunnelLeft(k, now); must && left > 0 && !tunnel.Up {
+				time.AfterFunc(left, b.News.Notify) // then it is a problem; of several all are for that moment
 			}
 		}
 	}
@@ -78,27 +75,27 @@ func (b *Backend) nameProblems() (list []api.Problem) {
 // peerProblems tells what is wrong with a peer: somebody else answers, nobody does, or not through the tunnel.
 func peerProblems(k directory.Known, tunnel gateway.Stats, hasTunnel bool, now time.Time) []api.Problem {
 	look := "`kith doctor " + k.Name + "` tells where it fails"
-	due, must := tunnelDue(k)
+	left, must := tunnelLeft(k, now)
 	bound := k.Peer.Status.Outgoing.Contract != "" || k.Peer.Status.Incoming.Contract != ""
 	switch {
-	case k.Mismatch:
+	case k.Contact.Cause == presence.OtherKey:
 		return []api.Problem{{
 			Severity: api.SeverityError, What: k.Name + " was refused: another key answers where it was", Why: k.Contact.Why,
 			Do: "ask its owner: with a new laptop, or a new installation, `kith forget " + k.Name + "` and ask anew; else somebody is between the two",
 		}}
 	case !bound:
 		return nil
-	case !k.Contact.Reachable:
+	case !k.Contact.Reachable():
 		why := k.Contact.Why
 		if !k.Contact.Since.IsZero() {
 			why += ", for " + howLong(now.Sub(k.Contact.Since))
 		}
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " cannot be reached", Why: why, Do: look}}
-	case k.Older:
-		return []api.Problem{{Severity: api.SeverityWarning, What: "no pods can run at " + k.Name, Why: k.Contact.Ailing, Do: "update Kith on the one of the two that is older"}}
-	case k.Contact.Ailing != "":
-		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " answers, and cannot do its work", Why: k.Contact.Ailing, Do: "`kith doctor` there looks closer"}}
-	case tunnel.Up || !must || now.Before(due):
+	case k.Contact.Cause == presence.Older:
+		return []api.Problem{{Severity: api.SeverityWarning, What: "no pods can run at " + k.Name, Why: k.Contact.Why, Do: "update Kith on the one of the two that is older"}}
+	case k.Contact.Cause == presence.Ailing:
+		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " answers, and cannot do its work", Why: k.Contact.Why, Do: "`kith doctor` there looks closer"}}
+	case tunnel.Up || !must || left > 0:
 		return overlapping(k)
 	}
 	why := "it was not set up yet"
@@ -123,23 +120,23 @@ func overlapping(k directory.Known) []api.Problem {
 	}}
 }
 
-// tunnelDue is when the tunnel to a peer that is there must be up; false when it need not be.
-func tunnelDue(k directory.Known) (due time.Time, must bool) {
-	if !k.Contact.Reachable {
-		return due, false
-	}
+// tunnelLeft is how long the tunnel to a peer that is there may still take; false when there need be none.
+func tunnelLeft(k directory.Known, now time.Time) (left time.Duration, must bool) {
+	there := k.Contact.Presence
+	var since time.Time
 	for _, d := range []v1alpha1.DirectionStatus{k.Peer.Status.Outgoing, k.Peer.Status.Incoming} {
 		switch d.State {
 		case v1alpha1.StateContracted, v1alpha1.StateConnected, v1alpha1.StateUnreachable:
-			if d.Since != nil && (!must || d.Since.Time.Before(due)) {
-				due, must = d.Since.Time, true
+			if d.Since != nil && (!must || d.Since.Time.Before(since)) {
+				since, must = d.Since.Time, true
 			}
 		}
 	}
-	if k.Contact.Since.After(due) {
-		due = k.Contact.Since
+	if since.After(there.Since) {
+		there.Since = since
 	}
-	return due.Add(tunnelPatience), must
+	left, met := presence.Tunnel.Left(there, now)
+	return left, must && met
 }
 
 // clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
@@ -148,15 +145,15 @@ func clockProblems(all []directory.Known) []api.Problem {
 	var ahead, behind, answer int
 	var list []api.Problem
 	for _, k := range all {
-		if !k.Contact.Reachable {
+		if !k.Contact.Reachable() {
 			continue
 		}
 		answer++
-		if k.Clock.Abs() < clockTrouble {
+		if k.Contact.Clock.Abs() < clockTrouble {
 			continue
 		}
 		way := "ahead of"
-		if k.Clock > 0 {
+		if k.Contact.Clock > 0 {
 			ahead++
 		} else {
 			behind++
@@ -164,7 +161,7 @@ func clockProblems(all []directory.Known) []api.Problem {
 		}
 		if k.Peer != nil {
 			list = append(list, api.Problem{
-				Severity: api.SeverityWarning, What: fmt.Sprintf("the clock of %s is %s %s this one", k.Name, howLong(k.Clock.Abs()), way),
+				Severity: api.SeverityWarning, What: fmt.Sprintf("the clock of %s is %s %s this one", k.Name, howLong(k.Contact.Clock.Abs()), way),
 				Why: "from 10 minutes on, contracts are refused", Do: "have both set their clocks by the network: timedatectl set-ntp true",
 			})
 		}

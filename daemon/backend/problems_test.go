@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/net/gateway"
@@ -20,9 +21,15 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 	related := func(since time.Duration) *v1alpha1.Peer {
 		return &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "c", Since: ago(since)}}}
 	}
-	contact := func(reachable bool, since time.Duration, why string) link.Contact {
-		return link.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
+	contact := func(reachable bool, since time.Duration, why string) peering.Contact {
+		state := presence.Unreachable
+		if reachable {
+			state = presence.Reachable
+		}
+		return peering.Contact{Presence: presence.Presence{State: state, Since: now.Add(-since), Why: why}}
 	}
+	impostor := contact(false, 0, "want A, got B")
+	impostor.Cause = presence.OtherKey
 	refused, overlapped := related(time.Minute), related(time.Hour)
 	refused.Status.Outgoing.Why = "link with bob: one of the two runs an older Kith"
 	overlapped.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Message: "10.64.3.0/24: pods go on"}}
@@ -36,11 +43,11 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 		"all well":             {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, up, true, ""},
 		"no relation":          {directory.Known{Peer: &v1alpha1.Peer{}, Contact: contact(false, time.Hour, "no answer")}, up, false, ""},
 		"unreachable":          {directory.Known{Peer: related(time.Hour), Contact: contact(false, 40*time.Second, "no answer")}, up, true, "warning bob cannot be reached no answer, for 40 s"},
-		"another key":          {directory.Known{Peer: &v1alpha1.Peer{}, Mismatch: true, Contact: contact(false, 0, "want A, got B")}, up, true, "error bob was refused: another key answers where it was want A, got B"},
+		"another key":          {directory.Known{Peer: &v1alpha1.Peer{}, Contact: impostor}, up, true, "error bob was refused: another key answers where it was want A, got B"},
 		"handshake long ago":   {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-5 * time.Minute)}, true, "warning the tunnel to bob is down no handshake for 5 min"},
 		"never a handshake":    {directory.Known{Peer: related(time.Minute), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, true, "no handshake since kithd started"},
 		"no answer":            {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)}, true, "the tunnel to bob is down no answer for 48 s"},
-		"Kubernetes away":      {directory.Known{Peer: related(time.Hour), Contact: link.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
+		"Kubernetes away":      {directory.Known{Peer: related(time.Hour), Contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: now.Add(-time.Hour), Cause: presence.Ailing, Why: "its Kubernetes does not answer"}}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
 		"no tunnel":            {directory.Known{Peer: related(time.Minute), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "not set up yet"},
 		"no addresses":         {directory.Known{Peer: refused, Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "warning the tunnel to bob is down link with bob: one of the two runs an older Kith"},
 		"addresses of the LAN": {directory.Known{Peer: overlapped, Contact: contact(true, time.Hour, "")}, up, true, "info guests of or at bob have addresses of the network around this laptop 10.64.3.0/24: pods go on"},
@@ -65,7 +72,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 
 func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 	peer := func(name string, ahead time.Duration) directory.Known {
-		return directory.Known{Name: name, Peer: &v1alpha1.Peer{}, Contact: link.Contact{Reachable: true}, Clock: ahead}
+		return directory.Known{Name: name, Peer: &v1alpha1.Peer{}, Contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}, Clock: ahead}}
 	}
 	for name, tc := range map[string]struct {
 		all  []directory.Known
@@ -75,8 +82,8 @@ func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 		"one of two differ": {[]directory.Known{peer("bob", 7*time.Minute), peer("carol", 0)}, []string{"the clock of bob is 7 min ahead of this one"}},
 		"only one there":    {[]directory.Known{peer("bob", -7*time.Minute)}, []string{"the clock of bob is 7 min behind this one"}},
 		"it is this one":    {[]directory.Known{peer("bob", 7*time.Minute), peer("carol", 7*time.Minute), peer("dave", 0)}, []string{"this machine's clock is behind those of 2 of the 3"}},
-		"not a peer":        {[]directory.Known{{Name: "eve", Contact: link.Contact{Reachable: true}, Clock: time.Hour}}, nil},
-		"not reachable now": {[]directory.Known{{Name: "bob", Peer: &v1alpha1.Peer{}, Clock: time.Hour}}, nil},
+		"not a peer":        {[]directory.Known{{Name: "eve", Contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}, Clock: time.Hour}}}, nil},
+		"not reachable now": {[]directory.Known{{Name: "bob", Peer: &v1alpha1.Peer{}, Contact: peering.Contact{Clock: time.Hour}}}, nil},
 	} {
 		got := clockProblems(tc.all)
 		if len(got) != len(tc.want) {

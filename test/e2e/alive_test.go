@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,8 +71,21 @@ func (w *world) peerAt(p *lab.Laptop, name string) (s v1alpha1.PeerStatus) {
 	return peer.Status
 }
 
-// hang stops bob, and then alice, for as long as it takes to be noticed: kernels acknowledge for both. web has four pods, some
-// of them at bob.
+// away tells what is not right unless a laptop says of the other, with whom it has a contract, that it cannot be reached: in what the tray
+// shows, and in its status.
+func (w *world) away(p *lab.Laptop, other string) string {
+	is := peerOf(w.t, p, other)
+	if is.Reachable || is.DownSince.IsZero() || is.Why == "" || is.Outgoing != "unreachable" && is.Incoming != "unreachable" {
+		return fmt.Sprintf("%s shows %+v", p.Name(), is)
+	}
+	if status, err := p.Kith(w.t.Context(), "status", "-o", "json"); err != nil || !strings.Contains(status, other+" cannot be reached") {
+		return fmt.Sprintf("%s says of itself %s (%v)", p.Name(), status, err)
+	}
+	return ""
+}
+
+// hang has the two lose each other, in several ways, for as long as it takes to be noticed: bob stands still, while his kernel acknowledges;
+// the way between them is cut; alice stands still. web has four pods, some of them at bob.
 func hang(t *testing.T, l *lab.Lab) {
 	const limit = 15 * time.Second
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
@@ -102,88 +116,101 @@ func hang(t *testing.T, l *lab.Lab) {
 		}
 		return w.onlyReady(bob, twin, every)
 	}
-	freeze := func(p *lab.Laptop) time.Time {
+	stop := func(how func(context.Context) error) time.Time {
 		t.Helper()
 		eventually(t, 30*time.Second, "all is well before", well)
-		if err := p.Freeze(t.Context()); err != nil {
+		if err := how(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return time.Now()
 	}
-	thaw := func(p *lab.Laptop) {
+	goOn := func(how func(context.Context) error) {
 		t.Helper()
-		if err := p.Thaw(t.Context()); err != nil {
+		if err := how(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ready := eventually(t, 20*time.Second, "all endpoints are ready after "+p.Name()+" goes on", func() string {
+		ready := eventually(t, 20*time.Second, "all endpoints are ready again", func() string {
 			if not := w.onlyReady(alice, "shop", every); not != "" {
 				return not
 			}
 			return w.onlyReady(bob, twin, every)
 		})
-		took := ready + eventually(t, 20*time.Second, "all is well after "+p.Name()+" goes on", well)
-		t.Logf("endpoints ready %s after %s went on, all well after %s", ready.Round(10*time.Millisecond), p.Name(), took.Round(10*time.Millisecond))
+		took := ready + eventually(t, 20*time.Second, "all is well again", well)
+		t.Logf("endpoints ready %s after they had each other again, all well after %s", ready.Round(10*time.Millisecond), took.Round(10*time.Millisecond))
 	}
 	// in15 holds a time that an object has, in whole seconds, against the limit.
-	in15 := func(what string, frozen time.Time, at metav1.Time) {
+	in15 := func(what string, lost time.Time, at metav1.Time) {
 		t.Helper()
-		took := at.Sub(frozen.Truncate(time.Second))
+		took := at.Sub(lost.Truncate(time.Second))
 		if pace.Within(t, what, took, limit); took < 5*time.Second {
 			t.Errorf("%s after %s already", what, took)
 		}
 		t.Logf("%s after %s", what, took)
 	}
 
-	freeze(bob)
+	stop(bob.Freeze)
 	before := w.peerAt(alice, "bob").Outgoing
 	time.Sleep(4 * time.Second)
-	thaw(bob)
+	goOn(bob.Thaw)
 	if now := w.peerAt(alice, "bob").Outgoing; !now.Since.Equal(before.Since) {
 		t.Errorf("bob stood still for 4 s, and that shows: %s since %s, before since %s", now.State, now.Since, before.Since)
 	}
 
-	frozen := freeze(bob)
-	eventually(t, 30*time.Second, "the endpoints at bob are not ready", func() string {
-		return w.onlyReady(alice, "shop", func(address string) bool { return !slices.Contains(abroad, address) })
-	})
-	out := w.peerAt(alice, "bob").Outgoing
-	if out.State != v1alpha1.StateUnreachable || out.Why == "" {
-		t.Errorf("bob is %s: %q", out.State, out.Why)
-	}
-	in15("bob was unreachable", frozen, *out.Since)
 	c, err := w.api(alice)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var node corev1.Node
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "kith-bob"}, &node); err != nil {
-		t.Fatal(err)
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type != corev1.NodeReady {
-			continue
+	alone := func(address string) bool { return !slices.Contains(abroad, address) }
+	bobAlone := func(address string) bool { return slices.Contains(guests, address) }
+	for _, way := range []struct {
+		what       string
+		lose, find func(context.Context) error
+		both       bool // bob sees it, too
+	}{
+		{"bob stands still", bob.Freeze, bob.Thaw, false},
+		{"the way is cut", func(ctx context.Context) error { return l.Cut(ctx, "alice", "bob") }, func(ctx context.Context) error { return l.Heal(ctx, "alice", "bob") }, true},
+	} {
+		lost := stop(way.lose)
+		eventually(t, 30*time.Second, way.what+": the endpoints at bob are not ready", func() string { return w.onlyReady(alice, "shop", alone) })
+		out := w.peerAt(alice, "bob").Outgoing
+		if out.State != v1alpha1.StateUnreachable || out.Why == "" {
+			t.Errorf("%s: bob is %s: %q", way.what, out.State, out.Why)
 		}
-		if condition.Status != corev1.ConditionFalse {
-			t.Errorf("%+v", condition)
+		in15(way.what+": bob was unreachable", lost, *out.Since)
+		var node corev1.Node
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "kith-bob"}, &node); err != nil {
+			t.Fatal(err)
 		}
-		in15("the node was NotReady", frozen, condition.LastTransitionTime)
-	}
-	if atHome, err = w.pods(alice, "shop", web); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range atHome {
-		for _, condition := range p.Status.Conditions {
-			if condition.Type == corev1.PodReady && p.Spec.NodeName == "kith-bob" {
-				in15("a pod was not Ready", frozen, condition.LastTransitionTime)
+		for _, condition := range node.Status.Conditions {
+			if condition.Type != corev1.NodeReady && condition.Type != "PeerReachable" {
+				continue
+			}
+			if condition.Status != corev1.ConditionFalse {
+				t.Errorf("%s: %+v", way.what, condition)
+			}
+			in15(way.what+": False was "+string(condition.Type), lost, condition.LastTransitionTime)
+		}
+		if atHome, err = w.pods(alice, "shop", web); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range atHome {
+			for _, condition := range p.Status.Conditions {
+				if condition.Type == corev1.PodReady && p.Spec.NodeName == "kith-bob" {
+					in15(way.what+": a pod was not Ready", lost, condition.LastTransitionTime)
+				}
 			}
 		}
+		eventually(t, 10*time.Second, way.what+": alice says so", func() string { return w.away(alice, "bob") })
+		if way.both {
+			eventually(t, 30*time.Second, way.what+": alice's endpoints at bob are not ready", func() string { return w.onlyReady(bob, twin, bobAlone) })
+			in15(way.what+": alice was unreachable", lost, *w.peerAt(bob, "alice").Incoming.Since)
+			eventually(t, 10*time.Second, way.what+": bob says so", func() string { return w.away(bob, "alice") })
+		}
+		goOn(way.find)
 	}
-	thaw(bob)
 
-	freeze(alice)
-	took := eventually(t, 30*time.Second, "alice's endpoints at bob are not ready", func() string {
-		return w.onlyReady(bob, twin, func(address string) bool { return slices.Contains(guests, address) })
-	})
+	stop(alice.Freeze)
+	took := eventually(t, 30*time.Second, "alice's endpoints at bob are not ready", func() string { return w.onlyReady(bob, twin, bobAlone) })
 	t.Logf("alice's endpoints at bob were not ready %s after she stood still", took.Round(10*time.Millisecond))
-	thaw(alice)
+	goOn(alice.Thaw)
 }

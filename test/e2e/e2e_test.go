@@ -225,6 +225,7 @@ func apply(t *testing.T, p *lab.Laptop, manifest string) {
 type peer struct {
 	Name, ID, Source, Outgoing, Incoming, Why, Code, Node string
 	Reachable                                             bool
+	DownSince                                             time.Time
 	Addresses                                             []string
 	Tunnel                                                struct{ Up bool }
 	Gives                                                 *api.Gives

@@ -254,7 +254,7 @@ func (w *world) done(p *lab.Laptop) string {
 		return err.Error()
 	}
 	for _, other := range list {
-		if other.Outgoing != "none" || other.Incoming != "none" || other.Tunnel.Up || other.Node != "" {
+		if other.Outgoing != "none" || other.Incoming != "none" || other.Tunnel.Up || other.Node != "" || !other.DownSince.IsZero() {
 			return fmt.Sprintf("%s: %+v", p.Name(), other)
 		}
 	}

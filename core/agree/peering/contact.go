@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/base/backoff"
 	"kith.dev/core/trust/identity"
 )
@@ -78,8 +79,8 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	defer s.close()
 	one.set(func(now *Contact) {
 		now.Name, now.Version = s.hello.Name, s.hello.Version
-		now.State, now.Why, now.Clock, now.Ailing, now.Heard = ContactReachable, "", s.ahead, "", time.Time{}
-		one.conn = s.conn
+		now.Presence = presence.Presence{State: presence.Reachable, Since: now.Since}
+		now.Clock, one.conn = s.ahead, s.conn
 	})
 	release()
 	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}
@@ -114,7 +115,11 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		}
 		watch.line(l)
 		if l.Beat != nil {
-			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
+			one.set(func(now *Contact) {
+				if now.Cause, now.Why = "", l.Beat.Ailing; now.Why != "" {
+					now.Cause = presence.Ailing
+				}
+			})
 			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
 				lastWord = ""
 			}
@@ -154,17 +159,17 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 	}
 	var mismatch *identity.MismatchError
 	one.set(func(now *Contact) {
-		if now.State == ContactReachable && now.Heard.IsZero() {
+		if now.Reachable() && now.Heard.IsZero() {
 			now.Heard = time.Now()
 		}
-		now.State, now.Why, now.Ailing = ContactUnreachable, lost(err, lastWord), ""
+		now.State, now.Cause, now.Why = presence.Unreachable, "", lost(err, lastWord)
 		switch {
 		case errors.As(err, &mismatch):
-			now.State = ContactMismatch
+			now.Cause = presence.OtherKey
 		case errors.Is(err, &Problem{Code: CodeVersion}):
-			now.State = ContactVersion
+			now.Cause = presence.OtherVersion
 		}
-		one.conn = nil
+		now.Clock, one.conn = 0, nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -43,32 +44,16 @@ type Target struct {
 	Addresses []string // host:port, best first
 }
 
-// ContactState says whether a target is there.
-type ContactState string
-
-// The states of a contact.
-const (
-	ContactDialling    ContactState = "dialling" // not tried yet
-	ContactReachable   ContactState = "reachable"
-	ContactUnreachable ContactState = "unreachable"
-	ContactMismatch    ContactState = "mismatch" // somebody else answers; Why has both IDs
-	ContactVersion     ContactState = "version"  // it answers, and speaks another version of the protocol
-)
-
 // Contact is what is known of a target now.
 type Contact struct {
 	ID      identity.ID
 	Name    string // what it calls itself; a hint
 	Version string // of its program
-	State   ContactState
-	Why     string         // for the user, when not reachable
-	Since   time.Time      // of the state
+	presence.Presence
 	Address string         // where it was reached last, else the first known
 	At      netip.AddrPort // the address of the connection there is; Address may be a name
 	RTT     time.Duration  // of the connection, smoothed by the kernel; zero when not known
-	Clock   time.Duration  // how far its clock is ahead of this one, to within a second, when the connection began
-	Heard   time.Time      // when it is not reachable any more: of its last sign of life, which may be before Since; else zero
-	Ailing  string         // when it is reachable: why it cannot do its work, as it says itself; empty when all is well
+	Clock   time.Duration  // how far its clock is ahead of this one, to within a second, when the connection began; zero without one
 }
 
 // Heard is a notice with whose it is.
@@ -192,7 +177,7 @@ func (one *contact) update(t Target) {
 	if one.now.Version == "" { // it has not said its own name yet
 		one.now.Name = t.Name
 	}
-	if moved && one.now.State != ContactReachable {
+	if moved && !one.now.Reachable() {
 		one.dialNow()
 	}
 }
@@ -205,7 +190,7 @@ func (c *Contacts) add(t Target) *contact {
 		client:   NewClient(ClientConfig{Identity: c.config.Identity, Expect: t.ID, Addresses: t.Addresses, Log: c.config.Log}),
 		wake:     make(chan struct{}, 1),
 		target:   t,
-		now:      Contact{ID: t.ID, Name: t.Name, State: ContactDialling, Since: time.Now()},
+		now:      Contact{ID: t.ID, Name: t.Name, Presence: presence.Presence{State: presence.Seen, Since: time.Now(), Why: "not contacted yet"}},
 	}
 	c.all[t.ID] = one
 	return one
@@ -242,7 +227,7 @@ func (c *Contacts) Poke(ids ...identity.ID) {
 		if !ok || c.ctx == nil {
 			continue
 		}
-		if one.now.State != ContactReachable {
+		if !one.now.Reachable() {
 			one.dialNow()
 			continue
 		}
@@ -333,15 +318,17 @@ func (one *contact) set(change func(*Contact)) {
 	change(&one.now)
 	if one.now.State != before.State {
 		one.now.Since = time.Now()
+	}
+	if one.now.State != before.State || one.now.Cause != before.Cause {
 		level := slog.LevelInfo
-		if before.State == ContactDialling && one.now.State == ContactUnreachable {
+		if before.State == presence.Seen && !one.now.Reachable() && one.now.Cause == "" {
 			level = slog.LevelDebug
 		}
 		about := []any{"peer", one.name(), "id", one.id.String()}
 		if one.now.Why != "" {
 			about = append(about, "why", one.now.Why)
 		}
-		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State), about...)
+		one.config.Log.Log(context.Background(), level, strings.TrimSpace("peer "+string(one.now.State)+" "+string(one.now.Cause)), about...)
 	}
 	if one.now != before {
 		one.changed.Notify()

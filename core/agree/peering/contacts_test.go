@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/trust/identity"
 )
 
@@ -44,7 +45,7 @@ func state(c *Contacts, id identity.ID) Contact {
 	return Contact{}
 }
 
-func becomes(t testing.TB, c *Contacts, id identity.ID, want ContactState) Contact {
+func becomes(t testing.TB, c *Contacts, id identity.ID, want presence.State) Contact {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s is %s", id.Short(), want), func() bool { return state(c, id).State == want })
 	return state(c, id)
@@ -60,17 +61,17 @@ func TestContactsLearnWhoIsThere(t *testing.T) {
 		{ID: gone, Name: "carol", Addresses: []string{closed(t)}},
 		{ID: never},
 	})
-	got := becomes(t, c, bob.ID(), ContactReachable)
+	got := becomes(t, c, bob.ID(), presence.Reachable)
 	if got.Name != "bob" || got.Version != "test" || got.Why != "" || got.Address != bob.addr {
 		t.Errorf("%+v", got)
 	}
 	if runtime.GOOS == "linux" && (got.RTT <= 0 || got.RTT > time.Second) {
 		t.Errorf("round trip %s", got.RTT)
 	}
-	if got := becomes(t, c, gone, ContactUnreachable); got.Name != "carol" || !strings.Contains(got.Why, "connection refused") {
+	if got := becomes(t, c, gone, presence.Unreachable); got.Name != "carol" || !strings.Contains(got.Why, "connection refused") {
 		t.Errorf("%+v", got)
 	}
-	if got := becomes(t, c, never, ContactUnreachable); !strings.Contains(got.Why, "no address") {
+	if got := becomes(t, c, never, presence.Unreachable); !strings.Contains(got.Why, "no address") {
 		t.Errorf("%+v", got)
 	}
 	select {
@@ -108,8 +109,8 @@ func TestSomebodyElseAnswersIsNamed(t *testing.T) {
 	alice, mallory, expected := someone(t), bob(t, Limits{}), someone(t).ID()
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: expected, Addresses: []string{mallory.addr}}})
-	got := becomes(t, c, expected, ContactMismatch)
-	if !strings.Contains(got.Why, expected.String()) || !strings.Contains(got.Why, mallory.ID().String()) || got.ID != expected {
+	got := becomes(t, c, expected, presence.Unreachable)
+	if got.Cause != presence.OtherKey || !strings.Contains(got.Why, expected.String()) || !strings.Contains(got.Why, mallory.ID().String()) || got.ID != expected {
 		t.Errorf("%+v", got)
 	}
 }
@@ -119,9 +120,9 @@ func TestGoodbyeIsSeenAtOnceAndReturnToo(t *testing.T) {
 	first := serve(t, who, "127.0.0.1:0", Limits{})
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: who.ID(), Addresses: []string{first.addr}}})
-	since := becomes(t, c, who.ID(), ContactReachable).Since
+	since := becomes(t, c, who.ID(), presence.Reachable).Since
 	go first.stop()
-	got := becomes(t, c, who.ID(), ContactUnreachable)
+	got := becomes(t, c, who.ID(), presence.Unreachable)
 	if got.Why != "kithd ended there" || !got.Since.After(since) {
 		t.Errorf("%+v", got)
 	}
@@ -130,7 +131,7 @@ func TestGoodbyeIsSeenAtOnceAndReturnToo(t *testing.T) {
 	}
 	first.stop()
 	serve(t, who, first.addr, Limits{})
-	becomes(t, c, who.ID(), ContactReachable)
+	becomes(t, c, who.ID(), presence.Reachable)
 }
 
 // The daemon is killed: no goodbye, the kernel closes its sockets.
@@ -148,13 +149,13 @@ func seeDeath(t *testing.T, said NoticeType, why string) {
 	go func() { done <- server.Serve(ctx, l) }()
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: who.ID(), Addresses: []string{l.Addr().String()}}})
-	becomes(t, c, who.ID(), ContactReachable)
+	becomes(t, c, who.ID(), presence.Reachable)
 	if said != "" {
 		server.config.Handler.(*memory).tell(alice.ID(), Notice{Type: said})
 		<-c.Notices()
 	}
 	l.kill()
-	if got := becomes(t, c, who.ID(), ContactUnreachable); got.Why != why { // else it was silence that told
+	if got := becomes(t, c, who.ID(), presence.Unreachable); got.Why != why { // else it was silence that told
 		t.Errorf("%+v", got)
 	}
 	if err := <-done; err == nil {
@@ -192,7 +193,7 @@ func TestNoticesArrive(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, bob.ID(), ContactReachable)
+	becomes(t, c, bob.ID(), presence.Reachable)
 	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "line\nbreak"})
 	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "not one"}) // a defect of the memory: not sent
 	bob.tell(alice.ID(), Notice{Type: NoticeSuspending})
@@ -210,11 +211,11 @@ func TestANewAddressIsDialledAtOnce(t *testing.T) {
 	c, _ := keep(t, alice)
 	nowhere := Target{ID: bob.ID(), Addresses: []string{closed(t)}}
 	c.Set([]Target{nowhere})
-	becomes(t, c, bob.ID(), ContactUnreachable)
+	becomes(t, c, bob.ID(), presence.Unreachable)
 	time.Sleep(3500 * time.Millisecond) // the pauses have grown to 2 s and more
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{nowhere.Addresses[0], bob.addr}}})
 	begin := time.Now()
-	becomes(t, c, bob.ID(), ContactReachable)
+	becomes(t, c, bob.ID(), presence.Reachable)
 	if took := time.Since(begin); took > backoffMin {
 		t.Errorf("took %s: the pause was waited for", took)
 	}
@@ -235,7 +236,7 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 	})
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
-	before := becomes(t, c, bob.ID(), ContactReachable)
+	before := becomes(t, c, bob.ID(), presence.Reachable)
 	c.Poke()
 	time.Sleep(200 * time.Millisecond)
 	if got := state(c, bob.ID()); got.Since != before.Since {
@@ -245,7 +246,7 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 	c.Poke(bob.ID())
 	eventually(t, "the connection was cut", func() bool { return state(c, bob.ID()).Since.After(before.Since) })
 	c.Poke(bob.ID())
-	becomes(t, c, bob.ID(), ContactReachable)
+	becomes(t, c, bob.ID(), presence.Reachable)
 }
 
 // Many targets at once: never more than eight dials under way.
@@ -268,7 +269,7 @@ func TestDialsDoNotStorm(t *testing.T) {
 		dialling, missing := 0, 0
 		c.mu.Lock()
 		for _, one := range c.all {
-			if one.now.State != ContactReachable {
+			if one.now.State != presence.Reachable {
 				one.client.mu.Lock()
 				dialling += len(one.client.conns)
 				one.client.mu.Unlock()
@@ -297,7 +298,7 @@ func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	time.Sleep(700 * time.Millisecond) // all slots are taken
 	c.Set(append(targets, Target{ID: bob.ID(), Addresses: []string{bob.addr}}))
 	begin := time.Now()
-	becomes(t, c, bob.ID(), ContactReachable)
+	becomes(t, c, bob.ID(), presence.Reachable)
 	t.Logf("after %s", time.Since(begin))
 }
 

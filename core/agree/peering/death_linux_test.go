@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/test/pace"
 )
 
@@ -99,7 +100,7 @@ func silentDeath(t *testing.T) {
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: who.ID(), Addresses: []string{l.Addr().String()}}})
 	for _, busy := range []bool{false, true} {
-		becomes(t, c, who.ID(), ContactReachable)
+		becomes(t, c, who.ID(), presence.Reachable)
 		time.Sleep(time.Second) // the keepalive counts from the last packet
 		// Nothing sent arrives, and nothing that comes is taken; nor does the far side, asking anew, learn the new address and
 		// have its own end of the connection, given up at about the same time, heard here.
@@ -112,11 +113,11 @@ func silentDeath(t *testing.T) {
 			ctx := within(t, patience)
 			go client.call(ctx, 20*time.Second, http.MethodGet, "/kith/v1/hello", nil, nil)
 		}
-		for state(c, who.ID()).State == ContactReachable && time.Since(begin) < patience {
+		for state(c, who.ID()).State == presence.Reachable && time.Since(begin) < patience {
 			time.Sleep(20 * time.Millisecond)
 		}
 		took := time.Since(begin)
-		if got := state(c, who.ID()); got.State == ContactReachable || got.Why != "no answer" {
+		if got := state(c, who.ID()); got.State == presence.Reachable || got.Why != "no answer" {
 			t.Errorf("busy %v: after %s: %+v", busy, took, got)
 		}
 		pace.Within(t, "who is gone is known to be", took, 15500*time.Millisecond)

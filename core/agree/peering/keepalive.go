@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"kith.dev/core/base/suspend"
 )
 
 // A daemon that is suspended, or hangs, keeps its connections: its kernel still acknowledges data and TCP keepalives. So the server sends
@@ -44,14 +46,10 @@ func (p *sharedTicker) tick() {
 	defer p.mu.Unlock()
 	close(p.next)
 	p.next = nil
-	if now := time.Now(); p.woke != nil && suspended(now.Round(0).Sub(p.armed.Round(0)), now.Sub(p.armed)) {
+	if p.woke != nil && suspend.Between(p.armed, time.Now()) {
 		go p.woke()
 	}
 }
-
-// suspended reports whether the machine slept in a time that had these lengths by the wall clock and by the monotonic one,
-// which stands still in suspend (clock_gettime(2), CLOCK_MONOTONIC). A wall clock that is set forward looks the same.
-func suspended(wall, monotonic time.Duration) bool { return wall-monotonic > 10*time.Second }
 
 var errSilent = errors.New("no answer")
 

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/trust/identity"
 )
 
@@ -144,23 +145,6 @@ func TestBeatsShareOneWakeUp(t *testing.T) {
 	})
 }
 
-func TestOnlyAClockThatStoodStillMeansSuspend(t *testing.T) {
-	for _, c := range []struct {
-		wall, monotonic time.Duration
-		want            bool
-	}{
-		{3 * time.Second, 3 * time.Second, false},
-		{time.Hour, 3 * time.Second, true},        // suspended for an hour
-		{time.Hour, time.Hour, false},             // stopped for an hour: the clocks went on
-		{5 * time.Second, 3 * time.Second, false}, // the wall clock was put right
-		{-time.Hour, 3 * time.Second, false},      // or back
-	} {
-		if got := suspended(c.wall, c.monotonic); got != c.want {
-			t.Errorf("%s by the wall clock, %s by the monotonic: %v", c.wall, c.monotonic, got)
-		}
-	}
-}
-
 // However fast lines come, of whatever kind, they are read at a measured pace; the rest is held back by TCP.
 func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 	for _, line := range []string{`{"beat":{}}`, `{}`, `{"unknown":1}`, `{"notice":{"type":"x"}}`} {
@@ -265,14 +249,14 @@ func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
 	bob.recognised[alice.ID()] = true
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, bob.ID(), ContactReachable)
+	becomes(t, c, bob.ID(), presence.Reachable)
 	for _, why := range []string{"its Kubernetes does not answer", "its disk\nis full", ""} {
 		<-ails
 		ails <- why
 		want := strings.ReplaceAll(why, "\n", "?")
-		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, bob.ID()).Ailing == want })
+		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, bob.ID()).Why == want })
 	}
-	if got := state(c, bob.ID()); got.State != ContactReachable || !got.Heard.IsZero() {
+	if got := state(c, bob.ID()); got.State != presence.Reachable || !got.Heard.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -325,16 +309,16 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 	c, _ := keep(t, alice)
 	c.config.Silent = func(id identity.ID) { told <- id }
 	c.Set([]Target{{ID: bob, Addresses: []string{addr}}})
-	since := becomes(t, c, bob, ContactReachable).Since
+	since := becomes(t, c, bob, presence.Reachable).Since
 	time.Sleep(200 * time.Millisecond) // the first beat comes with the greeting
 
 	must(t, cmd.Process.Signal(syscall.SIGSTOP))
 	stopped := time.Now()
-	for state(c, bob).State == ContactReachable && time.Since(stopped) < 30*time.Second {
+	for state(c, bob).State == presence.Reachable && time.Since(stopped) < 30*time.Second {
 		time.Sleep(20 * time.Millisecond)
 	}
 	got := state(c, bob)
-	if got.State != ContactUnreachable || got.Why != "no answer" || got.Heard.After(stopped.Add(time.Second)) || got.Heard.Before(since) {
+	if got.State != presence.Unreachable || got.Why != "no answer" || got.Heard.After(stopped.Add(time.Second)) || got.Heard.Before(since) {
 		t.Fatalf("after %s: %+v", time.Since(stopped), got)
 	}
 	t.Logf("unreachable after %s", time.Since(stopped).Round(10*time.Millisecond))
@@ -344,7 +328,7 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
 	c.Poke(bob) // as its first call here does it
 	goesOn := time.Now()
-	becomes(t, c, bob, ContactReachable)
+	becomes(t, c, bob, presence.Reachable)
 	t.Logf("reachable again after %s", time.Since(goesOn).Round(10*time.Millisecond))
 }
 

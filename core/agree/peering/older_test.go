@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/trust/identity"
 )
 
@@ -93,7 +94,7 @@ func TestOfAnOlderPeerTheSentenceNamesBothVersions(t *testing.T) {
 	contacts.Set([]Target{{ID: older.ID(), Addresses: []string{older.addr}}})
 	eventually(t, "the contact says why", func() bool {
 		now := contacts.Snapshot()[0]
-		return now.State == ContactVersion && now.Why == says
+		return now.Cause == presence.OtherVersion && now.Why == says
 	})
 }
 

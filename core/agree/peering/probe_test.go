@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/trust/audit"
 	"kith.dev/core/trust/identity"
 )
@@ -69,7 +70,7 @@ func TestContactKnowsThePeersClock(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, log := keep(t, alice)
 	c.Set([]Target{{ID: bob.ID(), Name: "bob-at-work", Addresses: []string{bob.addr}}})
-	if got := becomes(t, c, bob.ID(), ContactReachable); got.Clock == 0 || got.Clock.Abs() > 3*time.Second {
+	if got := becomes(t, c, bob.ID(), presence.Reachable); got.Clock == 0 || got.Clock.Abs() > 3*time.Second {
 		t.Errorf("the clock is %s ahead", got.Clock)
 	}
 	if want := "peer=bob-at-work id=" + bob.ID().String(); !strings.Contains(log.String(), want) {

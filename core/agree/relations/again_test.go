@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -145,7 +145,12 @@ func (d *at) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 	return c, nil
 }
 
-func (d *at) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{Reachable: !d.away} }
+func (d *at) Contact(*v1alpha1.Peer) (c peering.Contact) {
+	if !d.away {
+		c.State = presence.Reachable
+	}
+	return c
+}
 
 func serveHandler(t *testing.T, me *identity.Identity, handler peering.Handler) (address string) {
 	t.Helper()

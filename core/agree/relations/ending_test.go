@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
@@ -32,9 +33,9 @@ import (
 )
 
 // away is a directory that knows how a peer is reached, and leads to nobody.
-type away struct{ contact link.Contact }
+type away struct{ contact peering.Contact }
 
-func (a away) Contact(*v1alpha1.Peer) link.Contact { return a.contact }
+func (a away) Contact(*v1alpha1.Peer) peering.Contact { return a.contact }
 
 func (away) Client(*v1alpha1.Peer) (*peering.Client, error) {
 	return nil, errors.New("nobody is there")
@@ -153,7 +154,7 @@ func held(t *testing.T, me, bob *identity.Identity, role v1alpha1.Role, left tim
 	return ctr
 }
 
-func newBoth(t *testing.T, contact link.Contact, of func(me, bob *identity.Identity, peer *v1alpha1.Peer) []client.Object) *both {
+func newBoth(t *testing.T, contact peering.Contact, of func(me, bob *identity.Identity, peer *v1alpha1.Peer) []client.Object) *both {
 	t.Helper()
 	bob := load(t)
 	w := &both{cluster: newCluster(t), noted: &noted{}, bob: bob.ID()}
@@ -218,7 +219,7 @@ func says(d v1alpha1.DirectionStatus) string {
 func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 	const connected, contracted, unreachable, ending = v1alpha1.StateConnected, v1alpha1.StateContracted, v1alpha1.StateUnreachable, v1alpha1.StateEnding
 	since := time.Now().Add(-time.Hour)
-	here, gone := link.Contact{Reachable: true, Since: since}, link.Contact{Why: "no answer", Since: since}
+	here, gone := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: since}}, peering.Contact{Presence: presence.Presence{Why: "no answer", Since: since}}
 	for name, c := range map[string]struct {
 		wants     bool // resources of bob
 		out, in   v1alpha1.RelationState
@@ -226,7 +227,7 @@ func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 		provide   time.Duration
 		deleted   v1alpha1.Role // a contract that was deleted with kubectl
 		unlinked  bool
-		contact   link.Contact
+		contact   peering.Contact
 		wantOut   string
 		wantIn    string
 		contracts []string
@@ -332,7 +333,7 @@ func TestWhatAnEndTakesAway(t *testing.T) {
 				other, direction = v1alpha1.RoleProvider, api.Outgoing
 			}
 			var ctr *v1alpha1.Contract
-			w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, peer *v1alpha1.Peer) (all []client.Object) {
+			w := newBoth(t, peering.Contact{}, func(me, bob *identity.Identity, peer *v1alpha1.Peer) (all []client.Object) {
 				ctr = held(t, me, bob, c.role, time.Hour)
 				ctr.Status.State, ctr.Status.Why = v1alpha1.StateEnding, c.why
 				if ctr.Name = "to-bob"; c.role == v1alpha1.RoleConsumer {
@@ -400,7 +401,7 @@ func TestWhatAnEndTakesAway(t *testing.T) {
 // bob was forgotten and another bob is a Peer by the time that anybody looks: nothing of the first one's is the second one's.
 func TestAContractEndsWithItsKeyNotItsName(t *testing.T) {
 	var ctr *v1alpha1.Contract
-	w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
+	w := newBoth(t, peering.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
 		ctr = held(t, me, bob, v1alpha1.RoleConsumer, time.Hour)
 		return []client.Object{ctr}
 	})
@@ -429,7 +430,7 @@ func TestAContractEndsWithItsKeyNotItsName(t *testing.T) {
 // not, and that is no reason to end it.
 func TestAContractIsNotEndedForAPeerThatTheCacheDoesNotHaveYet(t *testing.T) {
 	var ctr *v1alpha1.Contract
-	w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
+	w := newBoth(t, peering.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
 		ctr = held(t, me, bob, v1alpha1.RoleProvider, time.Hour)
 		return []client.Object{ctr}
 	})

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/consumer"
-	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -29,26 +29,25 @@ func (h *heardOf) say(format string, args ...any) {
 }
 
 func (h *heardOf) Ensure(context.Context, *v1alpha1.Peer, *v1alpha1.Contract) error { return nil }
-func (h *heardOf) SetReachable(peer string)                                         { h.say("%s answers", peer) }
 func (h *heardOf) SetTunnel(peer, why string)                                       { h.say("%s's tunnel: %q", peer, why) }
-func (h *heardOf) SetHome(peer *v1alpha1.Peer, reachable bool) {
-	h.say("home %s: %v", peer.Name, reachable)
+func (h *heardOf) SetHome(peer *v1alpha1.Peer, there presence.Presence) {
+	h.say("home %s: %v", peer.Name, there.Reachable())
 }
 
-func (h *heardOf) SetLost(peer, why string, heard time.Time) {
-	h.say("%s is lost: %s, heard %s", peer, why, heard.Format(time.RFC3339Nano))
+func (h *heardOf) SetPresence(peer string, p presence.Presence) {
+	h.say("%s is %s %s: %s, heard %s", peer, p.State, p.Cause, p.Why, p.Heard.Format(time.RFC3339Nano))
 }
 
 func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 	now := time.Now()
 	ago := now.Add(-11 * time.Second)
 	for what, c := range map[string]struct {
-		contact link.Contact
+		contact peering.Contact
 		want    []string
 	}{
-		"hangs":                  {link.Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
-		"its Kubernetes is away": {link.Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
-		"is there":               {link.Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
+		"hangs":                  {peering.Contact{Presence: presence.Presence{State: presence.Unreachable, Why: "no answer", Since: now, Heard: ago}}, []string{"bob is unreachable : no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
+		"its Kubernetes is away": {peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: now, Cause: presence.Ailing, Why: "its Kubernetes does not answer"}}, []string{"bob is reachable ailing: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
+		"is there":               {peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: now}}, []string{"home bob: true"}},
 	} {
 		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{}}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsHere: "10.64.0.0/24", GuestsThere: "10.65.0.0/24"}}}
 		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{Peer: "bob", ID: "1", NotAfter: &metav1.Time{Time: now.Add(time.Hour)}}}
@@ -65,12 +64,12 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 			}
 		}
 		r := newReconciler(alice, away{c.contact}, told, nil)
-		if !c.contact.Reachable || c.contact.Ailing != "" {
+		if !c.contact.Works() {
 			if _, err := r.Consumer.Outgoing(t.Context(), alice.peer(t, "bob"), c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := r.Provider.Incoming(t.Context(), alice.peer(t, "bob"), c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
+		if err := r.Provider.Incoming(t.Context(), alice.peer(t, "bob"), c.contact.Presence, []v1alpha1.Contract{*ctr}, nil); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if !slices.Equal(told.told, c.want) {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
@@ -69,7 +70,7 @@ func TestAnOverlapIsShownAndRenewedWhenTheLastGuestEnds(t *testing.T) {
 		if c := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionAddressesFree); c != nil {
 			text = string(c.Status) + ": " + c.Message
 		}
-		here := link.Contact{Reachable: true, Since: time.Now()}
+		here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
 		r.synced["bob"] = here.Since // over this connection
 		_, err := r.sync(t.Context(), peer, here, nil, &v1alpha1.Contract{})
 		if asks = errors.Is(err, errDeaf); asks == r.synced["bob"].Equal(here.Since) {
@@ -120,7 +121,7 @@ func TestNewsInTheMiddleAreNotForgotten(t *testing.T) {
 	d := &told{at: newAt(t, alice.me, serveHandler(t, bob.me, books{}))}
 	r := newReconciler(alice, d, &noted{}, &provider.Notices{})
 	t.Cleanup(r.Consumer.Close)
-	here := link.Contact{Reachable: true, Since: time.Now()}
+	here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
 	for _, d.hears = range []func(){func() {}, func() { r.again("bob") }} {
 		again, err := r.sync(t.Context(), acceptedPeer("bob", bob.me.ID()), here, nil, ctr)
 		if err != nil || again != 0 {
@@ -190,7 +191,7 @@ func TestWhoeverBecomesAProviderHearsOfTheAddressSpace(t *testing.T) {
 	r := New(Config{Client: objects, Directory: deaf{}, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{
 		Gateway: around{laps: &laps}, Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return false, false, nil },
 	})})
-	here := link.Contact{Reachable: true, Since: time.Now()}
+	here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
 	r.synced["bob"] = here.Since
 	if _, err := r.sync(t.Context(), peer, here, nil, &v1alpha1.Contract{}); err != nil {
 		t.Fatalf("while it is given to: %v", err)

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
@@ -218,8 +219,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
-	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
-	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact.Presence)
+	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
 	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
 }
 
@@ -244,8 +245,8 @@ func soonest(all ...time.Duration) (least time.Duration) {
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
 // away ends now, and addresses that changed are told. On a connection it was done over before it has others agreed on in place of those
 // that this laptop's network has too, unless guests have them, and does nothing else.
-func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
-	if consuming == nil && providing == nil || !contact.Reachable {
+func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
+	if consuming == nil && providing == nil || !contact.Reachable() {
 		return 0, nil
 	}
 	lap := r.Linker.Overlap(ctx, peer)
@@ -270,7 +271,7 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	}
 	// The consumer proposes; but that a provider needs other ranges is for it to say.
 	if consumes || renew {
-		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
+		err := r.Linker.Propose(ctx, peer, to, contact.At.Addr())
 		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
 			return resync, nil
 		}
@@ -316,14 +317,14 @@ func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *
 
 // showTunnel keeps the condition of the Peer, and its node in step. That a tunnel is down shows in what packets are needed for;
 // the relation is what it was, and nothing is evicted.
-func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact) (again time.Duration, err error) {
+func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, there presence.Presence) (again time.Duration, err error) {
 	if r.Linker == nil {
 		return 0, nil
 	}
 	if peer.Status.Network == nil {
 		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
-	why, known, again := r.Linker.Tunnel(peer, contact, time.Now())
+	why, known, again := r.Linker.Tunnel(peer, there, time.Now())
 	if !known {
 		return again, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/gateway"
@@ -38,7 +39,7 @@ func TestTheTunnelsConditionIsWrittenWhenItChanges(t *testing.T) {
 	objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build()
 	told, states := &heardOf{}, map[string]gateway.Stats{}
 	r := New(Config{Client: objects, Fleet: told, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{Gateway: tunnels{stats: states}})})
-	here := link.Contact{Reachable: true, Since: time.Now().Add(-time.Hour)}
+	here := presence.Presence{State: presence.Reachable, Since: time.Now().Add(-time.Hour)}
 	look := func(stats gateway.Stats) (version string, c *metav1.Condition) {
 		t.Helper()
 		states["bob"] = stats

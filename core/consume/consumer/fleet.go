@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
@@ -134,29 +135,20 @@ func (f *Fleet) reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Pods, contains) || space != nil && slices.ContainsFunc(*space, contains)
 }
 
-// SetReachable tells the member of a peer that the peer answers.
-func (f *Fleet) SetReachable(peer string) {
+// SetPresence tells the member of a peer whether the peer is there and works.
+func (f *Fleet) SetPresence(peer string, there presence.Presence) {
 	if m := f.member(peer); m != nil {
-		m.node.SetReachable()
-		m.policies.Again()
-	}
-}
-
-// SetLost tells the member of a peer that the peer does not answer, and since when nothing was heard of it.
-func (f *Fleet) SetLost(peer, why string, heard time.Time) {
-	if heard.IsZero() {
-		heard = time.Now()
-	}
-	if m := f.member(peer); m != nil {
-		m.node.SetLost(why, heard)
+		m.node.SetPresence(there)
+		if there.Works() {
+			m.policies.Again()
+		}
 	}
 }
 
 // SetTunnel tells the member of a peer why no packet passes between the pods here and there.
 func (f *Fleet) SetTunnel(peer, why string) {
-	if m := f.member(peer); m != nil {
-		m.node.SetTunnel(why)
-		m.reflector.SetTunnel(why == "")
+	if m := f.member(peer); m != nil && m.node.SetTunnel(why) {
+		m.reflector.Replan()
 	}
 }
 

@@ -80,6 +80,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Reaches:    f.reaches,
 		IPv6:       func() bool { return m.guests.Load()[1].IsValid() },
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
+		Apart:      func() bool { return m.node.TunnelDown() != "" },
 		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
 		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
 		Recorder:   recorder,

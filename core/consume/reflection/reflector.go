@@ -42,6 +42,9 @@ type Config struct {
 	GuestNode func(namespace, pod string) string
 	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it.
 	GuestReady func(namespace, pod string) bool
+	// Apart reports whether no packet passes between the pods at home and at the peer; nil: never. Pods at the peer use each other only then:
+	// in the EndpointSlices there endpoints at home are not ready, and those at the peer have their readiness there. Replan when it changes.
+	Apart func() bool
 	// APIServer is the service address of the home API server, that of kubernetes.default; the zero value when none of its endpoints
 	// can be reached from abroad, which leaves the pods there without the way home.
 	APIServer netip.Addr
@@ -80,7 +83,6 @@ type Reflector struct {
 	twins  map[string]*twin // by home namespace
 	member *member          // from the first twin on
 	plan   int              // counts changes of what is reached
-	apart  bool             // no packet passes between the pods here and there
 
 	// locks of items: a worker and Prepare may come to the same.
 	locks [64]sync.Mutex

@@ -137,25 +137,10 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 	return src
 }
 
-// SetTunnel says whether packets pass between the pods at home and at the peer. While none do, pods at the peer use each other only: in the
-// EndpointSlices there endpoints at home are not ready, and those at the peer have their readiness at the peer. Until the first call the
-// tunnel counts as up.
-func (r *Reflector) SetTunnel(up bool) {
-	r.mu.Lock()
-	changed := r.apart == up
-	r.apart = !up
-	r.mu.Unlock()
-	if changed {
-		r.Replan()
-	}
-}
-
 // asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass. But of a guest
 // that is ready there home may not have heard yet: when it was away for a while, all guests are unready at home for a moment more.
 func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	r.mu.Lock()
-	apart := r.apart
-	r.mu.Unlock()
+	apart := r.cfg.Apart != nil && r.cfg.Apart()
 	unready := false // published ready or not
 	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
 		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses

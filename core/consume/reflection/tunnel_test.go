@@ -51,16 +51,3 @@ func TestWhoServesAtThePeer(t *testing.T) {
 		t.Error("the slice of home was changed")
 	}
 }
-
-// Every change of the tunnel has the slices written again, and nothing else does.
-func TestATunnelThatChangesIsAPlanThatChanges(t *testing.T) {
-	r := reflector(t, &Home{})
-	for _, c := range []struct {
-		up   bool
-		plan int
-	}{{true, 0}, {false, 1}, {false, 1}, {true, 2}, {true, 2}} {
-		if r.SetTunnel(c.up); r.plan != c.plan {
-			t.Errorf("up %v: plan %d, want %d", c.up, r.plan, c.plan)
-		}
-	}
-}

@@ -31,10 +31,9 @@ func (v *View) Run(ctx context.Context) error {
 		attempt, stop := context.WithCancel(ctx)
 		changed := v.changed.Wait()
 		v.mu.Lock()
-		away := v.away
 		v.stop = stop
 		v.mu.Unlock()
-		if away {
+		if !v.there() { // asked only now: from here on Look ends the attempt
 			stop()
 			delay, lastErr = growing, ""
 			select {

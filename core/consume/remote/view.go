@@ -58,8 +58,8 @@ type View struct {
 	fresh   bool
 	known   chan struct{} // closed at the first Synced
 	stop    context.CancelFunc
-	away    bool
-	changed notify.Broadcast // away
+	there   func() bool // see While
+	changed notify.Broadcast
 }
 
 // kindStore is what the stores of all kinds can be told.
@@ -76,7 +76,7 @@ func NewView(cfg ViewConfig) *View {
 		Events: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
 		Twins: store.New[*Twin](maxTwins), closed: store.New[*metav1.PartialObjectMetadata](1),
 		cfg: cfg, reader: codec.NewReader(&v1alpha1.OffloadedPod{}, &corev1.Pod{}, &corev1.Event{}, &metav1.PartialObjectMetadata{}),
-		passed: map[string]string{}, known: make(chan struct{}),
+		passed: map[string]string{}, known: make(chan struct{}), there: func() bool { return true },
 	}
 	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events}
 	for _, k := range kinds.Reflected() {
@@ -143,16 +143,15 @@ func (v *View) HomeOf(twin string) string {
 	return ""
 }
 
-// SetReachable says whether the peer can be reached. While it cannot, no stream is opened; when it can again a new stream starts at once. Until
-// the first call the peer counts as reachable.
-func (v *View) SetReachable(reachable bool) {
+// While has the view open streams only while there. It must be called before the view runs.
+func (v *View) While(there func() bool) { v.there = there }
+
+// Look says that the answer of While's there has changed: the stream ends, and if the peer is there a new one starts at once.
+func (v *View) Look() {
+	there := v.there()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.away == !reachable {
-		return
-	}
-	v.away = !reachable
-	v.fresh = v.fresh && !reachable
+	v.fresh = v.fresh && !there
 	if v.stop != nil {
 		v.stop()
 	}
@@ -169,8 +168,9 @@ func (v *View) finish() {
 	for _, s := range v.stores {
 		s.Sweep()
 	}
+	there := v.there()
 	v.mu.Lock()
-	v.fresh = !v.away
+	v.fresh = there
 	select {
 	case <-v.known:
 	default:

@@ -38,7 +38,7 @@ func (n *Node) learnMachine(ctx context.Context) error {
 		machine, err := n.cfg.Machine(timed)
 		cancel()
 		n.mu.Lock()
-		reachable := n.state.reachable
+		works := n.state.there.Works()
 		if err == nil {
 			n.state.machine = machine
 		}
@@ -47,7 +47,7 @@ func (n *Node) learnMachine(ctx context.Context) error {
 		switch {
 		case err == nil:
 			n.changed.Notify()
-		case reachable: // else its return is waited for
+		case works: // else its return is waited for
 			n.log.Debug("the peer does not say what machine it is, will be asked again", "err", err)
 			again = time.After(delay.Step())
 		}

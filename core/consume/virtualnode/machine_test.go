@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/remote"
 )
@@ -66,14 +67,14 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 			t.Error("asked again for what is known")
 		}
 		answers.Store(false)
-		n.SetLost("it is away", time.Now())
+		n.SetPresence(presence.Presence{State: presence.Unreachable, Why: "it is away"})
 		n.back <- struct{}{} // back for a moment only
 		time.Sleep(time.Hour)
 		if known++; asked.Load() != known {
 			t.Errorf("asked %d times while it is away", asked.Load()-known)
 		}
 		answers.Store(true)
-		n.SetReachable()
+		n.SetPresence(presence.Presence{State: presence.Reachable})
 		synctest.Wait()
 		node := n.node("v1")
 		if want := fmt.Sprintf("6.%d", known+1); node.Status.NodeInfo.KernelVersion != want || !slices.Equal(node.Status.DeclaredFeatures, []string{"A"}) {

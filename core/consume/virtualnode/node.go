@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/queue"
 	"kith.dev/core/consume/offloading"
@@ -94,10 +96,7 @@ type Config struct {
 }
 
 const (
-	// lostAfter is how long nothing may be heard of the peer before the node turns NotReady: a peer that hangs is found after 11 s, so
-	// that whatever became of it the node and its endpoints are not ready within 15 s, and a daemon that is started again has time.
-	lostAfter = 12 * time.Second
-	workers   = 16
+	workers = 16
 	// callTimeout bounds one request to either API server, so that a worker never hangs on a cut link.
 	callTimeout = 15 * time.Second
 )
@@ -161,13 +160,14 @@ func New(cfg Config) (*Node, error) {
 		twins:     map[string]*twin{},
 		finished:  map[key]types.UID{},
 		back:      make(chan struct{}, 1),
-		state:     state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
+		state:     state{there: presence.Presence{State: presence.Reachable}, resources: cfg.Resources.DeepCopy()},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
 	n.pods = newInformer(n.homePodChanged)
 	n.pods.listed = n.synced
 	n.events = newMirror(n)
+	n.view.While(func() bool { return n.now().there.Works() })
 	n.view.OnTwin(n.twinChanged)
 	n.view.OnSynced(n.synced)
 	n.view.OnSynced(func() { n.queue.Add(ofNode) }) // an earlier run may have left another word
@@ -219,22 +219,24 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 	}
 }
 
-// SetReachable says that the peer can be reached; the node's conditions change at once. Until SetLost the peer counts as reachable.
-func (n *Node) SetReachable() { n.setReady(true, "PeerReachable", "the peer answers", time.Now()) }
-
-// SetLost tells that the peer cannot be reached, why, for people, and since when nothing was heard of it. That shows at once in the
-// condition PeerReachable, and in Ready after lostAfter.
-func (n *Node) SetLost(why string, heard time.Time) { n.setReady(false, reasonUnreachable, why, heard) }
-
-func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
+// SetPresence tells whether the peer is there and works. That shows at once in the condition PeerReachable, and in Ready after the grace. Until
+// the first call it does.
+func (n *Node) SetPresence(p presence.Presence) {
 	n.mu.Lock()
-	healed, changed := n.state.link(ready, reason, message, since)
+	was := n.state.there
+	if p.Heard = cmp.Or(p.Heard, time.Now()); !was.Works() { // as long as it does not work the grace counts from when that began
+		p.Heard = was.Heard
+	}
+	n.state.there = p
 	n.mu.Unlock()
-	if changed {
+	if was.Works() != p.Works() || was.Why != p.Why {
 		n.changed.Notify()
 	}
-	n.view.SetReachable(ready)
-	if healed {
+	if was.Works() == p.Works() {
+		return
+	}
+	n.view.Look()
+	if p.Works() {
 		n.enqueue(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
 		select {
 		case n.back <- struct{}{}:
@@ -245,27 +247,28 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 
 // SetTunnel says, for people, why no packets pass between the pods here and at the peer; empty when they do. While none do the node has the
 // condition NetworkUnavailable, so that no pod is bound to it, and its pods are not Ready, so that services send them no requests. The node
-// stays Ready, so nothing is evicted: the pods keep running and can reach each other.
-func (n *Node) SetTunnel(why string) {
+// stays Ready, so nothing is evicted: the pods keep running and can reach each other. It reports whether that is new.
+func (n *Node) SetTunnel(why string) (changed bool) {
 	n.mu.Lock()
-	was := n.state.tunnel
-	changed := (was == "") != (why == "")
-	if changed {
+	if changed = (n.state.tunnel == "") != (why == ""); changed {
 		n.state.tunnel = why
 	}
 	n.mu.Unlock()
-	if !changed {
-		return
+	if changed {
+		n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
+		n.changed.Notify()
+		n.Recheck()
 	}
-	n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
-	n.changed.Notify()
-	n.Recheck()
+	return changed
 }
 
-func (n *Node) tunnelDown() string {
+// TunnelDown is what SetTunnel said last.
+func (n *Node) TunnelDown() string { return n.now().tunnel }
+
+func (n *Node) now() state {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.state.tunnel
+	return n.state
 }
 
 func (n *Node) work(ctx context.Context, workers int) error {

@@ -235,7 +235,7 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	if abroad.Spec.HomeUID != home.UID {
 		return nil
 	}
-	v := n.see(view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name), tunnel: n.tunnelDown()})
+	v := n.see(view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name), tunnel: n.TunnelDown()})
 	status, again := statusOf(v), error(nil)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil && !ended(&status) {
 		status, again = n.refuse(ctx, home, status)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -67,8 +68,8 @@ func (n *Node) adopt(ctx context.Context) error {
 		}
 		n.state.old, n.state.machine = node.Status.Conditions, shownBy(node)
 		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !n.state.reachable {
-				n.state.published = false // it was NotReady already, so no second grace
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !n.state.there.Works() {
+				n.state.there.Heard = time.Time{} // it was NotReady already, so no second grace
 			}
 		}
 		return nil
@@ -90,7 +91,7 @@ func (n *Node) node(version string) *corev1.Node {
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.state.old = n.state.conditions(n.cfg.PeerName, n.state.old, time.Now())
+	n.state.old = n.state.conditions(n.state.old, time.Now())
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: n.cfg.NodeName, Labels: labels,
@@ -193,20 +194,18 @@ func (n *Node) watchOwnNode(ctx context.Context) error {
 
 // watchLink publishes NotReady when the grace of a lost link is over.
 func (n *Node) watchLink(ctx context.Context) error {
-	for {
+	for was := false; ; {
 		changed := n.changed.Wait()
-		n.mu.Lock()
-		was := n.state.published
-		left := n.state.expire(lostAfter, time.Now())
-		lost := was && !n.state.published
-		n.mu.Unlock()
-		if lost {
+		left, runs := presence.Node.Left(n.now().there, time.Now())
+		over := runs && left <= 0
+		if over && !was {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
 			n.changed.Notify()
 			n.enqueue(n.pods.All())
 		}
+		was = over
 		var expired <-chan time.Time
-		if left > 0 {
+		if runs && !over {
 			expired = time.After(left)
 		}
 		select {
@@ -219,11 +218,7 @@ func (n *Node) watchLink(ctx context.Context) error {
 }
 
 // frozen says that the node counts as NotReady: what is known of its pods is old.
-func (n *Node) frozen() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.state.published
-}
+func (n *Node) frozen() bool { return presence.Node.Over(n.now().there, time.Now()) }
 
 // nodeStatus answers virtual-kubelet's NodeController. The daemon is alive as long as this process is; what
 // became of the peer is in the conditions.

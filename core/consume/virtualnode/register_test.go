@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"kith.dev/core/agree/presence"
 )
 
 // A status that did not change is written as seldom as a kubelet writes its own, so nobody would notice for minutes.
@@ -23,7 +25,7 @@ func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := fake.NewClientset()
 		n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-			state: state{reachable: true, published: true}}
+			state: state{there: presence.Presence{State: presence.Reachable}}}
 		ctx, stop := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		defer work.Wait()
@@ -59,7 +61,7 @@ func TestWhatAnAdministratorDidWithANodeStays(t *testing.T) {
 		theirs := corev1.Taint{Key: "corp.example/maintenance", Value: "now", Effect: corev1.TaintEffectNoSchedule}
 		run := func(then func()) {
 			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob", Labels: map[string]string{"kith.dev/virtual": "true"}},
-				log: slog.New(slog.DiscardHandler), state: state{reachable: true, published: true}}
+				log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}
 			ctx, stop := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			work.Go(func() { _ = n.register(ctx, "v1") })
@@ -68,9 +70,9 @@ func TestWhatAnAdministratorDidWithANodeStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			then()
-			for _, reachable := range []bool{false, true} {
+			for _, there := range []presence.State{presence.Unreachable, presence.Reachable} {
 				n.mu.Lock()
-				n.state.reachable, n.state.published = reachable, reachable
+				n.state.there = presence.Presence{State: there}
 				n.mu.Unlock()
 				n.changed.Notify()
 				time.Sleep(2 * statusEvery)
@@ -108,7 +110,7 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			home := fake.NewClientset()
 			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-				state: state{reachable: true, published: true}}
+				state: state{there: presence.Presence{State: presence.Reachable}}}
 			ctx, stop := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			work.Go(func() { _ = n.register(ctx, "v1") })

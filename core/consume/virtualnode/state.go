@@ -1,11 +1,13 @@
 package virtualnode
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/consume/remote"
 )
 
@@ -23,60 +25,22 @@ const (
 type state struct {
 	resources corev1.ResourceList
 	machine   remote.Machine
-	reachable bool
-	since     time.Time // of the last change of reachable
-	reason    string
-	message   string
+	there     presence.Presence
 	tunnel    string // why no packet passes; empty when they do
-	// published is whether the node counts as Ready; it follows reachable, downwards only after the grace.
-	published bool
 	// old are the conditions published last, for their transition times.
 	old []corev1.NodeCondition
 }
 
-// link takes note of the link, which is so since that time: healed when it just came back, changed when the node's conditions are
-// others than before.
-func (s *state) link(reachable bool, reason, message string, since time.Time) (healed, changed bool) {
-	changed = s.reachable != reachable || s.reason != reason || s.message != message || reachable && !s.published
-	if s.reachable != reachable {
-		s.since = since
-		healed = reachable
-	}
-	s.reachable, s.reason, s.message = reachable, reason, message
-	s.published = s.published || reachable
-	return healed, changed
-}
-
-// expire turns the node NotReady when its grace period is over, and returns how long that still takes; 0: there is nothing to wait for.
-func (s *state) expire(grace time.Duration, now time.Time) time.Duration {
-	if s.reachable || !s.published {
-		return 0
-	}
-	if left := s.since.Add(grace).Sub(now); left > 0 {
-		return left
-	}
-	s.published = false
-	return 0
-}
-
 // conditions are the node's, keeping the transition times of old where nothing changed.
-func (s *state) conditions(peer string, old []corev1.NodeCondition, now time.Time) []corev1.NodeCondition {
-	message := s.message
-	if message == "" && s.reachable {
-		message = peer + " is connected"
-	} else if message == "" {
-		message = peer + " cannot be reached"
-	}
+func (s *state) conditions(old []corev1.NodeCondition, now time.Time) []corev1.NodeCondition {
+	message := cmp.Or(s.there.Why, "the peer answers")
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonConnected, Message: message}
-	if !s.published {
+	if presence.Node.Over(s.there, now) {
 		ready.Status, ready.Reason = corev1.ConditionFalse, reasonUnreachable
 	}
-	reachable := corev1.NodeCondition{Type: PeerReachable, Status: corev1.ConditionTrue, Reason: reasonConnected, Message: message}
-	if !s.reachable {
+	reachable := corev1.NodeCondition{Type: PeerReachable, Status: corev1.ConditionTrue, Reason: string(PeerReachable), Message: message}
+	if !s.there.Works() {
 		reachable.Status, reachable.Reason = corev1.ConditionFalse, reasonUnreachable
-	}
-	if s.reason != "" {
-		reachable.Reason = s.reason
 	}
 	all := []corev1.NodeCondition{ready, reachable,
 		fine(corev1.NodeMemoryPressure, "PeerKeepsTheContract", "the contract grants the memory shown"),

@@ -1,10 +1,14 @@
 package virtualnode
 
 import (
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/agree/presence"
 )
 
 func conditionOf(all []corev1.NodeCondition, t corev1.NodeConditionType) corev1.NodeCondition {
@@ -17,59 +21,54 @@ func conditionOf(all []corev1.NodeCondition, t corev1.NodeConditionType) corev1.
 }
 
 func TestLostLinkShowsAtOnceAndCountsAfterGrace(t *testing.T) {
-	const grace = 20 * time.Second
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	s := state{reachable: true, published: true}
-	connected := s.conditions("bob", nil, at(0))
+	s := state{there: presence.Presence{State: presence.Reachable}}
+	connected := s.conditions(nil, at(0))
 
-	if healed, changed := s.link(false, "NoHandshake", "tunnel: no handshake for 40 s", at(10)); healed || !changed {
-		t.Errorf("a loss: healed %v, changed %v", healed, changed)
-	}
-	if _, changed := s.link(false, "NoHandshake", "tunnel: no handshake for 40 s", at(12)); changed {
-		t.Error("what was said already is a change, and so a write of the node")
-	}
-	s.link(false, "NoHandshake", "tunnel: no handshake for 45 s", at(15)) // told again: the grace goes on
-	if left := s.expire(grace, at(15)); left != 15*time.Second {
-		t.Errorf("%s of the grace left, want 15 s", left)
-	}
-	during := s.conditions("bob", connected, at(15))
+	s.there = presence.Presence{State: presence.Unreachable, Why: "no answer", Heard: at(3)}
+	during := s.conditions(connected, at(14))
 	if c := conditionOf(during, corev1.NodeReady); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Time.Equal(at(0)) {
 		t.Errorf("Ready within the grace: %+v", c)
 	}
-	if c := conditionOf(during, PeerReachable); c.Status != corev1.ConditionFalse || c.Reason != "NoHandshake" {
+	if c := conditionOf(during, PeerReachable); c.Status != corev1.ConditionFalse || c.Reason != reasonUnreachable {
 		t.Errorf("PeerReachable within the grace: %+v", c)
 	}
 
-	if left := s.expire(grace, at(30)); left != 0 || s.published {
-		t.Errorf("after the grace: %s left, published %v", left, s.published)
-	}
-	after := s.conditions("bob", during, at(30))
+	after := s.conditions(during, at(15)) // 12 s after the last sign of life
 	c := conditionOf(after, corev1.NodeReady)
-	if c.Status != corev1.ConditionFalse || c.Reason != reasonUnreachable || c.Message != "tunnel: no handshake for 45 s" || !c.LastTransitionTime.Time.Equal(at(30)) {
+	if c.Status != corev1.ConditionFalse || c.Reason != reasonUnreachable || c.Message != "no answer" || !c.LastTransitionTime.Time.Equal(at(15)) {
 		t.Errorf("Ready after the grace: %+v", c)
 	}
 
-	if healed, changed := s.link(true, "", "", at(40)); !healed || !changed {
-		t.Errorf("the return: healed %v, changed %v", healed, changed)
-	}
-	if c := conditionOf(s.conditions("bob", after, at(40)), corev1.NodeReady); c.Status != corev1.ConditionTrue {
+	s.there = presence.Presence{State: presence.Reachable}
+	if c := conditionOf(s.conditions(after, at(40)), corev1.NodeReady); c.Status != corev1.ConditionTrue {
 		t.Errorf("Ready after the return: %+v", c)
-	}
-	if healed, _ := s.link(true, "", "still there", at(41)); healed {
-		t.Error("healed twice")
 	}
 }
 
-// A peer that hangs is found after a while, of which nothing was heard of it already: that counts.
-func TestTheGraceCountsFromTheLastSignOfLife(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	s := state{reachable: true, published: true}
-	s.link(false, "PeerUnreachable", "no answer", now.Add(-11*time.Second))
-	if left := s.expire(lostAfter, now); left != time.Second {
-		t.Errorf("%s of the grace left, want 1 s", left)
-	}
-	if s.expire(lostAfter, now.Add(time.Second)); s.published {
-		t.Error("it is Ready still")
-	}
+// Its contracts are compared anew when a peer is back, and that may fail: it is as much away as before.
+func TestAnAbsenceThatGoesOnIsAsOldAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}),
+			state: state{there: presence.Presence{State: presence.Reachable}}}
+		behind := presence.Presence{State: presence.Reachable, Cause: presence.NotInStep, Why: "its Kubernetes starts"}
+		for i, step := range []struct {
+			is    presence.Presence
+			after time.Duration
+			left  time.Duration // of the grace; 0: none runs
+		}{
+			{presence.Presence{State: presence.Unreachable, Why: "no answer", Heard: time.Now().Add(-9 * time.Second)}, 0, 3 * time.Second},
+			{behind, time.Second, 2 * time.Second},
+			{presence.Presence{State: presence.Unreachable, Why: "no answer", Heard: time.Now().Add(time.Second)}, time.Second, time.Second},
+			{presence.Presence{State: presence.Reachable}, time.Second, 0},
+			{behind, time.Second, 12 * time.Second}, // from now on
+		} {
+			time.Sleep(step.after)
+			n.SetPresence(step.is)
+			if left, runs := presence.Node.Left(n.now().there, time.Now()); runs != (step.left > 0) || runs && left != step.left {
+				t.Errorf("%d: %s of the grace left, runs %v; want %s", i, left, runs, step.left)
+			}
+		}
+	})
 }

@@ -1,17 +1,20 @@
 package virtualnode
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/agree/presence"
 )
 
 func TestANodeWithoutItsTunnelIsReadyAndTakesNoPods(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	s := state{reachable: true, published: true, tunnel: "tunnel: no answer for 48 s"}
-	all := s.conditions("bob", nil, now)
+	s := state{there: presence.Presence{State: presence.Reachable}, tunnel: "tunnel: no answer for 48 s"}
+	all := s.conditions(nil, now)
 	if c := conditionOf(all, corev1.NodeReady); c.Status != corev1.ConditionTrue {
 		t.Errorf("%+v", c)
 	}
@@ -19,7 +22,7 @@ func TestANodeWithoutItsTunnelIsReadyAndTakesNoPods(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	s.tunnel = ""
-	if c := conditionOf(s.conditions("bob", all, now), corev1.NodeNetworkUnavailable); c.Status != corev1.ConditionFalse {
+	if c := conditionOf(s.conditions(all, now), corev1.NodeNetworkUnavailable); c.Status != corev1.ConditionFalse {
 		t.Errorf("%+v", c)
 	}
 }
@@ -51,5 +54,18 @@ func TestNoRequestIsSentToAPodWithoutATunnel(t *testing.T) {
 	guest.Status.Conditions[1].Status = corev1.ConditionFalse // not ready for a reason of its own
 	if v.tunnel = "tunnel: no answer for 48 s"; statusOf(v).Conditions[1].Reason == reasonTunnel {
 		t.Error("the guest's own reason is hidden")
+	}
+}
+
+// Each change has slices and pods written again, and nothing else does.
+func TestATunnelThatChangesIsToldOnce(t *testing.T) {
+	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
+	for i, c := range []struct {
+		why     string
+		changed bool
+	}{{"", false}, {"no answer for 48 s", true}, {"no answer for 49 s", false}, {"", true}, {"", false}} {
+		if changed := n.SetTunnel(c.why); changed != c.changed {
+			t.Errorf("%d, %q: changed %v", i, c.why, changed)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -28,12 +28,7 @@ type Known struct {
 	Source    api.Source
 	Addresses []string // host:port of the peer API, best first
 	LastSeen  time.Time
-	Contact   link.Contact
-	RTT       time.Duration
-	Clock     time.Duration  // how far its clock is ahead, when it is reachable
-	Mismatch  bool           // another key answers at its address
-	Version   bool           // it answers, and speaks another version of the protocol
-	Older     bool           // it answers, but its Kith lacks a call that this one needs
+	Contact   peering.Contact
 	Peer      *v1alpha1.Peer // nil when it is only nearby
 
 	announced []string // host:port as discovery says, nil when it does not see it
@@ -51,25 +46,19 @@ type Directory struct {
 
 	mu       sync.Mutex
 	peers    map[identity.ID]*v1alpha1.Peer
-	names    map[identity.ID]string   // of clusters that are no Peers; first come, first named
-	reported map[identity.ID]reported // the state for which changed was called last
+	names    map[identity.ID]string            // of clusters that are no Peers; first come, first named
+	reported map[identity.ID]presence.Presence // for which changed was called last
 	// announced are the addresses that aim saw last.
 	announced map[identity.ID][]string
 	called    map[identity.ID]netip.Addr // see Called
 	older     map[identity.ID]time.Time  // see FoundOlder: Contact.Since of the connection
 }
 
-// reported is the part of a contact whose changes call changed.
-type reported struct {
-	since  time.Time // of its state
-	ailing string
-}
-
 // New makes a Directory; Run keeps it.
 func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *Directory {
 	return &Directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]discovery.Followed) {},
-		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, reported: map[identity.ID]reported{},
+		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, reported: map[identity.ID]presence.Presence{},
 		announced: map[identity.ID][]string{}, called: map[identity.ID]netip.Addr{}, older: map[identity.ID]time.Time{},
 	}
 }
@@ -164,7 +153,7 @@ func (d *Directory) OnChange(f func(peer string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = f
-	d.reported = map[identity.ID]reported{}
+	d.reported = map[identity.ID]presence.Presence{}
 }
 
 // Run keeps the contacts aimed at what is known, and tells who is interested when one changes.
@@ -190,7 +179,7 @@ func (d *Directory) aim() {
 	var peers, others []peering.Target
 	var moved []identity.ID
 	for _, k := range d.All() {
-		if d.movedSince(k) && k.Contact.Reachable {
+		if d.movedSince(k) && k.Contact.Reachable() {
 			moved = append(moved, k.ID)
 		}
 		target := peering.Target{ID: k.ID, Name: k.Name, Addresses: k.Addresses}
@@ -225,7 +214,10 @@ func (d *Directory) tell() {
 	d.mu.Lock()
 	for _, c := range d.contacts.Snapshot() {
 		peer := d.peers[c.ID]
-		now := reported{c.Since, c.Ailing}
+		now := c.Presence
+		if !now.Reachable() { // why the next dial failed, too, is no news
+			now.Why = ""
+		}
 		if peer == nil || d.reported[c.ID] == now {
 			continue
 		}
@@ -294,8 +286,8 @@ func (d *Directory) All() []Known {
 			k.announced = addressesOf(near)
 		}
 		k.take(contacts[id])
-		if since, found := d.older[id]; found && k.Contact.Reachable && since.Equal(k.Contact.Since) {
-			k.Older, k.Contact.Ailing = true, runsOlder(k.Name)
+		if since, found := d.older[id]; found && k.Contact.Reachable() && since.Equal(k.Contact.Since) {
+			k.Contact.Cause, k.Contact.Why = presence.Older, runsOlder(k.Name)
 		}
 		list = append(list, k)
 	}
@@ -323,20 +315,16 @@ func runsOlder(peer string) string {
 
 // take adds what the contact proved.
 func (k *Known) take(c peering.Contact) {
-	k.Contact = link.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
-	k.Mismatch = c.State == peering.ContactMismatch
-	k.Version = c.State == peering.ContactVersion
+	k.Contact = c
 	switch {
 	case c.ID.IsZero() && len(k.Addresses) == 0:
-		k.Contact.Why = "it is not on this network, and no address of it is known"
-	case c.ID.IsZero() || c.State == peering.ContactDialling:
-		k.Contact.Why = "not contacted yet"
-	case k.Contact.Reachable:
+		k.Contact.State, k.Contact.Why = presence.NeverSeen, "it is not on this network, and no address of it is known"
+	case c.ID.IsZero():
+		k.Contact.State, k.Contact.Why = presence.Seen, "not contacted yet"
+	case c.Reachable():
 		k.LastSeen = time.Now()
 		k.Addresses = merge([]string{c.Address}, k.Addresses)
-		k.RTT, k.Clock = c.RTT, c.Clock
-		k.Contact.Address = c.At
-	case k.LastSeen.IsZero():
+	case k.LastSeen.IsZero() && c.State != presence.Seen:
 		k.LastSeen = c.Since
 	}
 }
@@ -456,11 +444,11 @@ func (d *Directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 }
 
 // Contact tells whether a Peer answers now.
-func (d *Directory) Contact(peer *v1alpha1.Peer) link.Contact {
+func (d *Directory) Contact(peer *v1alpha1.Peer) peering.Contact {
 	for _, k := range d.All() {
 		if k.ID.String() == peer.Spec.ID {
 			return k.Contact
 		}
 	}
-	return link.Contact{Why: "it is not known where it is"}
+	return peering.Contact{Presence: presence.Presence{State: presence.Gone, Why: "it is not known where it is"}}
 }

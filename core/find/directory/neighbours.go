@@ -3,7 +3,7 @@ package directory
 import (
 	"context"
 
-	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api"
 	"kith.dev/core/trust/identity"
 )
@@ -45,20 +45,17 @@ func (d *Directory) comeAndGo(there map[identity.ID]string, publish func(api.Eve
 
 // warnOfKeys warns once per peer and reason: a key that changed is a new laptop, or somebody in the middle.
 func (d *Directory) warnOfKeys(warned map[identity.ID]string, publish func(api.Event)) {
-	for _, c := range d.contacts.Snapshot() {
-		if c.State != peering.ContactMismatch {
-			delete(warned, c.ID)
+	for _, k := range d.All() {
+		why := k.Contact.Why
+		switch {
+		case k.Contact.Cause != presence.OtherKey:
+			delete(warned, k.ID)
+			continue
+		case warned[k.ID] == why:
 			continue
 		}
-		if warned[c.ID] == c.Why {
-			continue
-		}
-		warned[c.ID] = c.Why
-		name := c.Name
-		if k, err := d.Find(c.ID.String()); err == nil {
-			name = k.Name
-		}
-		d.log.Warn("refused: another key answers", "peer", name, "why", c.Why)
-		publish(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: name, Message: name + " was refused: " + c.Why})
+		warned[k.ID] = why
+		d.log.Warn("refused: another key answers", "peer", k.Name, "why", why)
+		publish(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: k.Name, Message: k.Name + " was refused: " + why})
 	}
 }

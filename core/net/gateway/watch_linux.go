@@ -13,6 +13,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"kith.dev/core/base/backoff"
+	"kith.dev/core/base/suspend"
 	"kith.dev/core/net/gateway/datapath"
 	"kith.dev/core/net/gateway/noderoute"
 	"kith.dev/core/net/hostnet"
@@ -90,7 +91,9 @@ func (g *Gateway) refresh(w *wireguard, seen *watcher) (complete bool) {
 		g.cfg.Log.Log(context.Background(), level, "routes are not complete, trying again", "err", err)
 		complete = false
 	}
-	woke := seen.slept(time.Now())
+	now := time.Now()
+	woke := suspend.Between(seen.last, now)
+	seen.last = now
 	paths, moved := map[Key]string{}, seen.stale
 	for k, endpoint := range w.endpoints() {
 		paths[k] = hostnet.Way(endpoint.Addr())
@@ -116,13 +119,6 @@ func (g *Gateway) refresh(w *wireguard, seen *watcher) (complete bool) {
 		}
 	}
 	return complete
-}
-
-// slept tells whether the machine was suspended since the last look: the wall clock ran, the monotonic one did not.
-func (seen *watcher) slept(now time.Time) bool {
-	wall, mono := now.Round(0).Sub(seen.last.Round(0)), now.Sub(seen.last)
-	seen.last = now
-	return wall-mono > 10*time.Second
 }
 
 // syncLocked brings MTUs, table and routes up to date. Callers hold mu.

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -124,7 +124,9 @@ func (d *at) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 	return d.clients[0], nil
 }
 
-func (d *at) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{Reachable: true} }
+func (d *at) Contact(*v1alpha1.Peer) peering.Contact {
+	return peering.Contact{Presence: presence.Presence{State: presence.Reachable}}
+}
 
 // consumerSide is alice's side: she asks the Peer "bob".
 type consumerSide struct {

@@ -170,7 +170,7 @@ func (r *Consumer) unasked(ctx context.Context, peer *v1alpha1.Peer, why string)
 
 // withdraw tells the peer that a question is taken back. One that does not hear it has it lapse.
 func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request string, mismatch bool) {
-	if request == "" || !r.Directory.Contact(peer).Reachable {
+	if request == "" || !r.Directory.Contact(peer).Reachable() {
 		return
 	}
 	to, err := r.Directory.Client(peer)

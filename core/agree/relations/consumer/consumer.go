@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -19,11 +19,8 @@ import (
 type Fleet interface {
 	// Ensure has the node of the contract run; called again, it takes changed amounts and addresses over.
 	Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error
-	// SetReachable tells the node that its peer answers.
-	SetReachable(peer string)
-	// SetLost tells the node that its peer does not answer, or cannot do its work, and why. Nothing was heard of it since that
-	// time; the zero time is now.
-	SetLost(peer, why string, heard time.Time)
+	// SetPresence tells the node whether its peer is there and works.
+	SetPresence(peer string, there presence.Presence)
 	// SetTunnel tells the node why no packet passes between the pods here and there; empty when they do.
 	SetTunnel(peer, why string)
 	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for; left, which

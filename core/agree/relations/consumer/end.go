@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -24,7 +25,7 @@ func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 		if err := r.Fleet.Ensure(ctx, peer, ctr); err != nil {
 			return err
 		}
-		r.Fleet.SetReachable(peer.Name)
+		r.Fleet.SetPresence(peer.Name, presence.Presence{State: presence.Reachable}) // it answered just now
 	}
 	retiring, done := context.WithCancel(ctx)
 	err := r.Fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))
@@ -62,7 +63,7 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 			case ctx.Err() != nil:
 				return
 			case err == nil && !slices.ContainsFunc(refs, func(ref peering.ContractRef) bool { return ref.ID == ctr.Spec.ID }),
-				err != nil && !r.Directory.Contact(peer).Reachable:
+				err != nil && !r.Directory.Contact(peer).Reachable():
 				close(left)
 				return
 			}
@@ -79,7 +80,7 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 // answering is the client of a peer that answers a call now, else nil: the contact of a laptop that lost its power still counts as reachable for
 // some seconds.
 func (r *Consumer) answering(ctx context.Context, peer *v1alpha1.Peer) *peering.Client {
-	if !r.Directory.Contact(peer).Reachable {
+	if !r.Directory.Contact(peer).Reachable() {
 		return nil
 	}
 	to, err := r.Directory.Client(peer)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -19,7 +19,7 @@ import (
 
 // Outgoing is the table of what to do in the direction in which this cluster consumes.
 // again is when a contract has to be renewed, zero when nothing is known of that.
-func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
+func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	ctr, out := record.Live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
@@ -44,24 +44,20 @@ func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact li
 }
 
 // keep runs a contract: node, link, state, and its renewal in time.
-func (r *Consumer) keep(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
+func (r *Consumer) keep(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	if peer.Status.Network != nil {
 		if err := r.Fleet.Ensure(ctx, peer, ctr); err != nil {
 			return 0, err
 		}
 	}
-	if !contact.Reachable || syncErr != nil || contact.Ailing != "" {
-		why := contact.Why
-		switch {
-		case syncErr != nil:
-			why = syncErr.Error()
-		case contact.Ailing != "":
-			why = contact.Ailing
-		}
-		r.Fleet.SetLost(peer.Name, why, contact.Heard)
-		return 0, r.lost(ctx, peer, ctr, why)
+	there := contact.Presence
+	if syncErr != nil {
+		there.Cause, there.Why = presence.NotInStep, syncErr.Error()
 	}
-	r.Fleet.SetReachable(peer.Name)
+	r.Fleet.SetPresence(peer.Name, there)
+	if !there.Works() {
+		return 0, r.lost(ctx, peer, ctr, there.Why)
+	}
 	if again, err = r.revise(ctx, peer, ctr); err != nil {
 		return 0, err
 	}
@@ -79,7 +75,7 @@ func (r *Consumer) keep(ctx context.Context, peer *v1alpha1.Peer, contact link.C
 			record.Step(&s.Outgoing, peering.EventSigned, "")
 			record.Step(&s.Outgoing, peering.EventLinkUp, "")
 		}
-		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.Address.String()
+		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.At.String()
 	}); err != nil {
 		return 0, err
 	}

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
 )
@@ -28,7 +27,7 @@ func (d *deaf) Client(*v1alpha1.Peer) (*peering.Client, error) {
 	return peering.NewClient(peering.ClientConfig{Identity: d.me, Expect: d.id, Addresses: []string{"127.0.0.1:1"}}), nil
 }
 
-func (d *deaf) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{} }
+func (d *deaf) Contact(*v1alpha1.Peer) peering.Contact { return peering.Contact{} }
 
 // A cache that is behind shows a request as open when its answer was acted on already; the peer knows it no more.
 func TestAnAnswerIsActedOnOnce(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -104,7 +104,7 @@ func (p *Provider) mayCompare(id identity.ID) bool {
 }
 
 // Incoming keeps the direction in which this cluster provides.
-func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, contracts []v1alpha1.Contract, syncErr error) error {
+func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, there presence.Presence, contracts []v1alpha1.Contract, syncErr error) error {
 	ctr := record.Live(contracts)
 	switch {
 	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
@@ -121,14 +121,14 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact li
 	}
 	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != ""
 	if linked {
-		p.Host.SetHome(peer, contact.Reachable)
+		p.Host.SetHome(peer, there)
 	}
 	state, event, why := v1alpha1.StateContracted, peering.EventSigned, "signed, the link is being made"
 	switch {
-	case linked && contact.Reachable && syncErr == nil:
+	case linked && there.Reachable() && syncErr == nil:
 		state, event, why = v1alpha1.StateConnected, peering.EventLinkUp, ""
-	case linked && !contact.Reachable:
-		state, event, why = v1alpha1.StateUnreachable, peering.EventLinkLost, contact.Why
+	case linked && !there.Reachable():
+		state, event, why = v1alpha1.StateUnreachable, peering.EventLinkLost, there.Why
 	}
 	if err := record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) {
 		if s.Incoming.Contract != ctr.Name || record.Finished(s.Incoming) { // what stands there is of a contract before this one

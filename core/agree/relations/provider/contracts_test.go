@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kith.dev/core/agree/relations/link"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/contract"
@@ -69,7 +69,7 @@ func TestAnEndThatIsSeenLateIsOver(t *testing.T) {
 		if err := d.client.Status().Update(t.Context(), peer); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Incoming(t.Context(), peer, link.Contact{}, step.contracts, nil); err != nil {
+		if err := d.Incoming(t.Context(), peer, presence.Presence{}, step.contracts, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(peer), peer); err != nil || peer.Status.Incoming.State != step.want {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -30,7 +31,7 @@ type Host interface {
 	// EndContract clears away everything under the contract; it may be called again until it gives nil.
 	EndContract(ctx context.Context, ctr *v1alpha1.Contract) error
 	// SetHome tells whether a consumer answers, whose pods run here as guests; called again with the same it does nothing.
-	SetHome(peer *v1alpha1.Peer, reachable bool)
+	SetHome(peer *v1alpha1.Peer, there presence.Presence)
 }
 
 // Config is what a Provider needs.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
 	"kith.dev/core/provide/hosting/grants"
@@ -53,11 +54,10 @@ func NewHomes(mgr manager.Manager, contracts *grants.Contracts, log *slog.Logger
 
 // home is what is known of a consumer's cluster. Fields of the reconciler need no lock: one runs at a time for each consumer.
 type home struct {
-	id    string    // identity.ID.String
-	away  bool      // under the lock of Homes
-	since time.Time // under the lock of Homes
+	id    string            // identity.ID.String
+	there presence.Presence // under the lock of Homes
 
-	out     time.Time // the reconciler's: the value of since for which the endpoints were set to not ready; zero: they were not
+	out     time.Time // the reconciler's: since when home was away for which the endpoints were set to not ready; zero: they were not
 	changed map[types.NamespacedName]change
 }
 
@@ -68,8 +68,6 @@ type change struct {
 }
 
 const (
-	// awayAfter is how long a consumer must be away until its endpoints are changed: just after a start none was contacted yet.
-	awayAfter = 3 * time.Second
 	// reachAgain is how often a consumer is checked whose daemon cannot be reached but whose pods can; backAgain, one whose pods
 	// cannot be reached either.
 	reachAgain = 15 * time.Second
@@ -77,7 +75,7 @@ const (
 )
 
 // SetHome records whether the consumer's daemon answers. Repeating the same is cheap.
-func (s *Homes) SetHome(peer *v1alpha1.Peer, reachable bool) {
+func (s *Homes) SetHome(peer *v1alpha1.Peer, there presence.Presence) {
 	consumer, err := grants.ConsumerOf(peer)
 	if err != nil {
 		return
@@ -88,10 +86,12 @@ func (s *Homes) SetHome(peer *v1alpha1.Peer, reachable bool) {
 	if h == nil {
 		h = &home{id: consumer.ID, changed: map[types.NamespacedName]change{}}
 		s.consumers[consumer.Compact] = h
-	} else if h.away == !reachable {
+	} else if h.there.Reachable() == there.Reachable() {
 		return
 	}
-	h.away, h.since = !reachable, time.Now()
+	if h.there = there; there.Since.IsZero() { // it is not looked for yet
+		h.there.Since = time.Now()
+	}
 	s.inbox.Add(types.NamespacedName{Name: consumer.Compact})
 }
 
@@ -109,36 +109,37 @@ func (s *Homes) Watch(mgr manager.Manager) error {
 		Complete(reconcile.Func(s.reconcile))
 }
 
-// awayOf gives the consumer's home, whether it is away, and since when.
-func (s *Homes) awayOf(compact string) (h *home, isAway bool, since time.Time) {
+// home gives the consumer's home, and whether it is there.
+func (s *Homes) home(compact string) (*home, presence.Presence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h = s.consumers[compact]
-	return h, h.away, h.since
+	h := s.consumers[compact]
+	return h, h.there
 }
 
 func (s *Homes) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
-	h, isAway, since := s.awayOf(r.Name)
+	h, there := s.home(r.Name)
+	left, isAway := presence.Home.Left(there, time.Now())
 	if !isAway {
 		return ctrl.Result{}, s.giveBack(ctx, h)
 	}
-	if left := awayAfter - time.Since(since); left > 0 {
+	if left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	if s.reach != nil && s.reach(ctx, h.id) == nil {
 		h.out = time.Time{}
 		return ctrl.Result{RequeueAfter: reachAgain}, s.giveBack(ctx, h)
 	}
-	switch _, isAway, since = s.awayOf(r.Name); {
-	case !isAway: // it came back while it was looked for
+	switch _, there = s.home(r.Name); {
+	case there.Reachable(): // it came back while it was looked for
 		return ctrl.Result{}, s.giveBack(ctx, h)
-	case h.out.Equal(since):
+	case h.out.Equal(there.Since):
 		return ctrl.Result{RequeueAfter: backAgain}, nil
 	}
 	if err := s.takeOut(ctx, r.Name, h); err != nil {
 		return ctrl.Result{}, err
 	}
-	h.out = since
+	h.out = there.Since
 	return ctrl.Result{RequeueAfter: backAgain}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 )
@@ -126,12 +127,11 @@ func (d *homesProvider) slices() map[types.NamespacedName]discoveryv1.EndpointSl
 
 // tell says whether alice is away, long ago.
 func (d *homesProvider) tell(away bool) {
-	was := d.homes.consumers[d.alice.Compact]
-	news := was == nil || was.away != away || time.Since(was.since) < awayAfter
-	d.homes.SetHome(d.peer, !away)
-	if h := d.homes.consumers[d.alice.Compact]; news {
-		h.since = h.since.Add(-time.Minute)
+	there := presence.Presence{State: presence.Reachable, Since: time.Now().Add(-time.Minute)}
+	if away {
+		there.State = presence.Unreachable
 	}
+	d.homes.SetHome(d.peer, there)
 }
 
 func (d *homesProvider) reconcile() {
@@ -238,14 +238,15 @@ func TestAHomeThatTheTunnelReachesIsNotAway(t *testing.T) {
 // Daemons start, and nobody was asked yet; contacts break, and are there again.
 func TestAMomentIsNotAway(t *testing.T) {
 	d := newHomesProvider(t)
-	d.homes.SetHome(d.peer, false)
+	d.homes.SetHome(d.peer, presence.Presence{State: presence.Seen})
 	again, err := d.homes.reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: d.alice.Compact}})
-	if err != nil || again.RequeueAfter <= 0 || again.RequeueAfter > awayAfter || len(d.changed()) != 0 {
+	if err != nil || again.RequeueAfter <= 0 || again.RequeueAfter > 3*time.Second || len(d.changed()) != 0 {
 		t.Errorf("%+v, %v, changed %v", again, err, d.changed())
 	}
+	d.tell(false)
 	d.tell(true)
 	d.homes.reach = func(context.Context, string) error {
-		d.homes.SetHome(d.peer, true) // comes back at this moment
+		d.tell(false) // comes back at this moment
 		return errors.New("no answer")
 	}
 	d.reconcile()
