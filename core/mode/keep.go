@@ -135,9 +135,8 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
-	ctr, err := m.contract(ctx, c, j)
-	if err != nil || ctr != nil {
-		return orWait(err, &waiting{})
+	if m.contract(c, j) != nil {
+		return &waiting{}
 	}
 	return m.without(ctx, j)
 }

@@ -52,8 +52,12 @@ func newWorld(t *testing.T) *world {
 		return w.err
 	}
 	c := interceptor.NewClient(nil, interceptor.Funcs{
-		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error { return answer(o) },
-		Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error { return answer(o) },
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			return answer(o)
+		},
+		Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
+			return answer(o)
+		},
 		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 			return answer(o)
 		},
