@@ -244,7 +244,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if v, err := home.Discovery().ServerVersion(); err == nil {
 		c.Version = v.GitVersion
 	}
-	if c.Host, err = hosting.New(mgr, d.audits, d.log); err != nil {
+	if c.Host, err = hosting.New(mgr, agreed, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.Host.SetBinding(!d.engine.Decides())

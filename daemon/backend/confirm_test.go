@@ -90,10 +90,10 @@ func TestWhoIsAskedMayAnswerAtOnce(t *testing.T) {
 		return ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(peer).Build())
 	}
 	k := directory.Known{Name: "bob", Peer: before}
-	if peer, err := (&Cluster{Client: with(before), Fresh: with(now)}).asked(t.Context(), k); err != nil || peer.Status.Outgoing.Confirm == nil {
+	if peer, err := (&Cluster{Client: with(now)}).asked(t.Context(), k); err != nil || peer.Status.Outgoing.Confirm == nil {
 		t.Errorf("%+v, %v", peer, err)
 	}
-	if _, err := (&Cluster{Client: with(now), Fresh: with(before)}).asked(t.Context(), k); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
+	if _, err := (&Cluster{Client: with(before)}).asked(t.Context(), k); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
 		t.Errorf("answered already: %v", err)
 	}
 }

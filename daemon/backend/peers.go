@@ -106,6 +106,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 
 // view shows a known cluster as the local API does.
 func (b *Backend) view(k directory.Known, f facts) api.Peer {
+	k.Peer = cmp.Or(f.agreed.Peer(k.ID.String()), k.Peer) // of which the directory hears a moment later
 	p := api.Peer{
 		Name: k.Name, ID: k.ID.String(), ShortID: k.ID.Short(), Source: k.Source, Addresses: k.Addresses,
 		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable, Outgoing: api.StateNone, Incoming: api.StateNone,
@@ -521,7 +522,7 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 		return api.Peer{}, nothing
 	}
 	var peer v1alpha1.Peer
-	if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); err != nil {
+	if err := c.Client.Get(ctx, named(k.Peer.Name), &peer); err != nil {
 		return api.Peer{}, internal(err)
 	}
 	inForce := c.inForce(k)

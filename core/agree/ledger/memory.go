@@ -57,7 +57,8 @@ func (l *Ledger) Now() *Snapshot {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &Snapshot{Peers: all[*v1alpha1.Peer](l.peers), Contracts: all[*v1alpha1.Contract](l.contracts), Requests: all[*v1alpha1.PeeringRequest](l.requests)}
+	s := &Snapshot{Contracts: all[*v1alpha1.Contract](l.contracts), Requests: all[*v1alpha1.PeeringRequest](l.requests)}
+	s.Peers = all[*v1alpha1.Peer](l.peers) // a peer is there before its contract is
 	for _, policy := range all[*v1alpha1.SharingPolicy](l.policies) {
 		s.Policies = append(s.Policies, *policy)
 	}
