@@ -21,7 +21,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
-	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
+	contact := m.cfg.Directory.Contact(m.peer(j))
 	silent := "" // why the company does not answer
 	if !contact.Reachable {
 		silent = contact.Why
@@ -31,7 +31,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 			patience = goodbye
 		}
 		m.delivered = m.farewell(ctx, j, patience)
-		if contact = m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
+		if contact = m.cfg.Directory.Contact(m.peer(j)); !contact.Reachable {
 			silent = contact.Why
 		}
 	}
@@ -67,7 +67,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 
 // farewell calls EndTether at the company. It is true when the company has ended the tether, or says that there is none.
 func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
-	to, err := m.reach(m.peer(ctx, j))
+	to, err := m.reach(m.peer(j))
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

@@ -200,7 +200,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not make this laptop a node in %v: %s", j.Peer, joinPatience, why),
 			do: "`kith doctor` looks for what is in the way"}
 	}
-	if contact := m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
+	if contact := m.cfg.Directory.Contact(m.peer(j)); !contact.Reachable {
 		if late {
 			return tooLate(contact.Why)
 		}
@@ -276,7 +276,7 @@ func words(namespaces []peering.TetherNamespace) (list []string) {
 
 // begin calls BeginTether at the company, for at most oneCall.
 func (m *Machine) begin(ctx context.Context, j *journal) (*peering.TetherGrant, error) {
-	to, err := m.reach(m.peer(ctx, j))
+	to, err := m.reach(m.peer(j))
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	}
 	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {
-		in.Has = ctr.Spec.Resources
+		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written
 	}
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
