@@ -7,12 +7,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -312,4 +316,62 @@ func TestLookups(t *testing.T) {
 	if c := s.InForce("bob", v1alpha1.RoleConsumer); c == nil || c.Name != "b" || s.InForce("bob", v1alpha1.RoleProvider) != nil {
 		t.Errorf("in force: %v", c)
 	}
+}
+
+// lists is an API server's side of an informer; it cannot begin a watch with a list.
+type lists struct{ toolscache.ListWatch }
+
+func (*lists) IsWatchListSemanticsUnSupported() bool { return true }
+
+// running are informers as a manager's cache has them.
+type running struct {
+	cache.Informers
+	t       *testing.T
+	watches *watch.RaceFreeFakeWatcher // of contracts
+}
+
+func (r *running) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	watches := watch.NewRaceFreeFake()
+	if _, is := o.(*v1alpha1.Contract); is {
+		r.watches = watches
+	}
+	informer := toolscache.NewSharedIndexInformer(&lists{toolscache.ListWatch{
+		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			return &v1alpha1.ContractList{ListMeta: metav1.ListMeta{ResourceVersion: "5"}}, nil
+		},
+		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return watches, nil },
+	}}, o, 0, nil)
+	go informer.RunWithContext(r.t.Context())
+	if !toolscache.WaitForCacheSync(r.t.Context().Done(), informer.HasSynced) {
+		r.t.Error("the informer does not read")
+	}
+	return informer, nil
+}
+
+// An informer's store says up to which version it has read, also by bookmarks; all else rests on that.
+func TestWhatIsWrittenIsRememberedUntilTheInformerHasReadSoFar(t *testing.T) {
+	informers := &running{t: t}
+	w := newWorld(t)
+	var err error
+	if w.Ledger, err = New(t.Context(), w.Client, informers); err != nil {
+		t.Fatal(err)
+	}
+	soon := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); w.says() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%q, want %q", w.says(), want)
+			}
+		}
+	}
+	w.creates(version("a", "1", 9))()
+	soon("a/1@9")
+	informers.watches.Add(version("b", "2", 7))
+	soon("a/1@9, b/2@7")
+	informers.watches.Delete(version("b", "2", 10)) // and of a nothing was told: it is gone
+	soon("")
+	w.creates(version("c", "3", 12))()
+	soon("c/3@12")
+	informers.watches.Action(watch.Bookmark, version("", "", 13))
+	soon("")
 }
