@@ -156,8 +156,8 @@ func (l *Ledger) Delete(ctx context.Context, o client.Object, opts ...client.Del
 	return err
 }
 
-// kind is what is remembered of one kind, beside what its informer stores. That does not say what a write became, but up to which version it has
-// read: what was written before is there, or was deleted since. A store that does not say that (client-go's AtomicFIFO is off) is believed.
+// kind is what is remembered of one kind beside what its informer stores. The store says up to which version it has read: what was written
+// before that is in it, or was deleted since, and need not be remembered. One that does not say so, with client-go's AtomicFIFO off, is believed.
 type kind struct {
 	store   toolscache.Store
 	written map[string]client.Object // by name

@@ -263,7 +263,7 @@ func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alph
 // EndTether implements peering.Handler.
 func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		now, err := ledger.Read(ctx, c.cfg.Fresh) // what the laptop means was begun perhaps by the kithd that led before
+		now, err := ledger.Read(ctx, c.cfg.Fresh) // the kithd that led before this one may have begun the tether
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	}
 	p.signing.Lock()
 	defer p.signing.Unlock()
-	now, err := ledger.Read(ctx, p.Fresh) // what is promised must count, whoever wrote it
+	now, err := ledger.Read(ctx, p.Fresh) // the API server: what was promised counts, whoever wrote it
 	if err != nil {
 		return signed, err
 	}
