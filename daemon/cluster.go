@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations"
 	asking "kith.dev/core/agree/relations/consumer"
@@ -151,7 +152,7 @@ func (d *Daemon) watchFacts(ctx context.Context, cancel context.CancelCauseFunc)
 	}
 }
 
-func (d *Daemon) newLinker(c client.Client) *link.Linker {
+func (d *Daemon) newLinker(c *ledger.Ledger) *link.Linker {
 	facts := d.engine.Facts()
 	return link.New(c, link.Config{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: facts.Network, Pool: d.cfg.AliasPools,
@@ -171,14 +172,14 @@ func noGuests(facts cluster.Facts) string {
 // restoreTunnels has packets pass again as soon as there is an API server, before anything is installed or watched: after a
 // kill, applications wait for them. What cannot be restored yet is, when its Peer is looked at.
 func (d *Daemon) restoreTunnels(ctx context.Context, c client.Client) {
-	var peers v1alpha1.PeerList
-	if c.List(ctx, &peers) != nil { // a cluster in which Kith is not installed yet has none
+	now, err := ledger.Read(ctx, c)
+	if err != nil { // a cluster in which Kith is not installed yet has nothing
 		return
 	}
-	linker := d.newLinker(c)
-	for i := range peers.Items {
-		if err := linker.Restore(ctx, &peers.Items[i]); err != nil {
-			d.log.Warn("tunnel was not restored", "peer", peers.Items[i].Name, "err", err)
+	linker := d.newLinker(ledger.Of(c, func() *ledger.Snapshot { return now }))
+	for _, peer := range now.Peers {
+		if err := linker.Restore(ctx, peer.DeepCopy()); err != nil {
+			d.log.Warn("tunnel was not restored", "peer", peer.Name, "err", err)
 		}
 	}
 }
@@ -229,7 +230,11 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 
 // assemble makes the rooms that work on the cluster and gives them to each other.
 func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *kubelet.Kubelet, error) {
-	c := &clusterPart{Cluster: backend.Cluster{Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()}}
+	agreed, err := ledger.New(ctx, mgr.GetClient(), mgr.GetCache())
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &clusterPart{Cluster: backend.Cluster{Client: agreed, Fresh: mgr.GetAPIReader()}}
 	binary := rest.CopyConfig(restConfig) // pods in JSON cost both sides several times as much
 	binary.ContentType = runtime.ContentTypeProtobuf
 	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -240,7 +245,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if v, err := home.Discovery().ServerVersion(); err == nil {
 		c.Version = v.GitVersion
 	}
-	if c.Host, err = hosting.New(mgr, d.audits, d.log); err != nil {
+	if c.Host, err = hosting.New(mgr, agreed, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.Host.SetBinding(!d.engine.Decides())
@@ -340,9 +345,8 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 // watchPeers tells the directory which Peers there are, and notifies those who wait for a change.
 func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
 	changed := func(obj any) {
-		var peers v1alpha1.PeerList
-		if _, isPeer := obj.(*v1alpha1.Peer); isPeer && c.Client.List(ctx, &peers) == nil {
-			d.directory.SetPeers(peers.Items)
+		if _, isPeer := obj.(*v1alpha1.Peer); isPeer {
+			d.directory.SetPeers(c.Client.Now().Peers)
 		}
 		c.Changed.Notify()
 		d.moved.Notify()
@@ -380,13 +384,11 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
 	c.Host.SetBinding(!d.engine.Decides()) // it may have changed since c was made, when nobody knew of this one
 	d.peersMoved()
-	var peers v1alpha1.PeerList
-	if c.Client.List(ctx, &peers) == nil {
-		d.directory.SetPeers(peers.Items)
-	}
+	peers := c.Client.Now().Peers
+	d.directory.SetPeers(peers)
 	d.directory.OnChange(c.peers.Poke)
-	for i := range peers.Items {
-		c.peers.Poke(peers.Items[i].Name)
+	for _, peer := range peers {
+		c.peers.Poke(peer.Name)
 	}
 	d.log.Info("ready", "node", d.engine.Facts().NodeName, "kubernetes", c.Version)
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
@@ -24,15 +25,13 @@ type facts struct {
 	mode       *journal // nil: autonomous
 	ours, door bool
 	ready      bool // the API server answers, and what follows is known
-	peers      []v1alpha1.Peer
-	contracts  []v1alpha1.Contract
-	requests   []v1alpha1.PeeringRequest
-	pods       []corev1.Pod
-	workloads  api.LocalWorkloads
-	contact    peering.Contact
-	answer     peering.Tether
-	err        error // in place of the answer
-	now        time.Time
+	ledger.Snapshot
+	pods      []corev1.Pod
+	workloads api.LocalWorkloads
+	contact   peering.Contact
+	answer    peering.Tether
+	err       error // in place of the answer
+	now       time.Time
 }
 
 // Check says what a tether to the peer would change, and what prevents it. It is a dry run.
@@ -49,19 +48,11 @@ func (m *Machine) weigh(ctx context.Context, peer *v1alpha1.Peer, workloads api.
 		self: m.cfg.ID, peer: peer, mode: m.now.Load(), ours: m.cfg.Ours && m.cfg.Engine != nil, door: m.cfg.Door != nil, workloads: workloads, now: time.Now(),
 	}
 	if c := m.cfg.Cluster(); c != nil && f.ours {
-		var peers v1alpha1.PeerList
-		var contracts v1alpha1.ContractList
-		var requests v1alpha1.PeeringRequestList
 		var pods corev1.PodList
-		for _, list := range []func() error{
-			func() error { return c.Client.List(ctx, &peers) }, func() error { return c.Client.List(ctx, &contracts) },
-			func() error { return c.Client.List(ctx, &requests) }, func() error { return c.Client.List(ctx, &pods) },
-		} {
-			if err := list(); err != nil {
-				return nil, nil, fmt.Errorf("look for what is in the way of a tether to %s: %w", peer.Name, err)
-			}
+		if err := c.Client.List(ctx, &pods); err != nil {
+			return nil, nil, fmt.Errorf("look for what is in the way of a tether to %s: %w", peer.Name, err)
 		}
-		f.ready, f.peers, f.contracts, f.requests, f.pods = true, peers.Items, contracts.Items, requests.Items, pods.Items
+		f.ready, f.Snapshot, f.pods = true, *c.Client.Now(), pods.Items
 	}
 	if f.mode == nil && peer.Spec.ID != m.cfg.ID {
 		if f.contact = m.cfg.Directory.Contact(peer); f.contact.Reachable() {
@@ -115,7 +106,7 @@ func (f *facts) blockers() (list []api.Problem) {
 
 // inForce gives the peers with contracts in a role whose time is not over.
 func (f *facts) inForce(role v1alpha1.Role) (names []string) {
-	for _, ctr := range f.contracts {
+	for _, ctr := range f.Contracts {
 		over := ctr.Spec.NotAfter != nil && f.now.After(ctr.Spec.NotAfter.Time)
 		if ctr.Spec.Role == role && !over && !slices.Contains(names, ctr.Spec.Peer) {
 			names = append(names, ctr.Spec.Peer)
@@ -137,12 +128,7 @@ func (f *facts) offering() (list []api.Problem) {
 
 // called is the peer's name in contracts, which may differ from the name by which the caller asked.
 func (f *facts) called() string {
-	for i := range f.peers {
-		if f.peers[i].Spec.ID == f.peer.Spec.ID {
-			return f.peers[i].Name
-		}
-	}
-	return f.peer.Name
+	return cmp.Or(f.Peer(f.peer.Spec.ID), f.peer).Name
 }
 
 func (f *facts) consuming() (list []api.Problem) {
@@ -163,8 +149,8 @@ func (f *facts) consuming() (list []api.Problem) {
 		}
 		list = append(list, api.Problem{What: "this laptop uses resources of " + name, Why: why, Do: "`kith unpeer " + name + "` brings home what runs there"})
 	}
-	for i := range f.peers {
-		if p := &f.peers[i]; p.Spec.Tethered != nil && !slices.Contains(names, p.Name) {
+	for _, p := range f.Peers {
+		if p.Spec.Tethered != nil && !slices.Contains(names, p.Name) {
 			list = append(list, api.Problem{What: "the laptop " + p.Name + " is tethered to this one", Do: "`kith unpeer " + p.Name + "` gives it back to its owner"})
 		}
 	}
@@ -173,14 +159,12 @@ func (f *facts) consuming() (list []api.Problem) {
 
 // pending are requests that nobody answered yet, in either direction.
 func (f *facts) pending() (list []api.Problem) {
-	for i := range f.peers {
-		p := &f.peers[i]
+	for _, p := range f.Peers {
 		if r := p.Spec.Request; r != nil && (record.StateOf(p.Status.Outgoing) == v1alpha1.StateRequested || r.Attempt > p.Status.Outgoing.Attempt) {
 			list = append(list, api.Problem{What: "a request to " + p.Name + " is pending", Do: "`kith unpeer " + p.Name + "` takes it back"})
 		}
 	}
-	for i := range f.requests {
-		r := &f.requests[i]
+	for _, r := range f.Requests {
 		if (r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending) && f.now.Before(r.Spec.Expires.Time) {
 			list = append(list, api.Problem{What: fmt.Sprintf("a request of %s waits for your answer", r.Spec.PeerName),
 				Do: fmt.Sprintf("`kith decline %s`, or answer it and end the peering", r.Name)})

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/api"
@@ -18,12 +19,12 @@ import (
 
 func someFacts() facts {
 	corp := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "corp"}, Spec: v1alpha1.PeerSpec{ID: corpID}}
-	return facts{self: aliceID, peer: &corp, ours: true, door: true, ready: true, peers: []v1alpha1.Peer{corp}, contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}},
+	return facts{self: aliceID, peer: &corp, ours: true, door: true, ready: true, Snapshot: ledger.Snapshot{Peers: []*v1alpha1.Peer{&corp}}, contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}},
 		answer: peering.Tether{Answer: peering.TetherYes}, now: time.Now()}
 }
 
-func contractOf(peer string, role v1alpha1.Role, left time.Duration) v1alpha1.Contract {
-	return v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + string(role)},
+func contractOf(peer string, role v1alpha1.Role, left time.Duration) *v1alpha1.Contract {
+	return &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + string(role)},
 		Spec: v1alpha1.ContractSpec{Peer: peer, Role: role, NotAfter: &metav1.Time{Time: time.Now().Add(left)}}}
 }
 
@@ -47,42 +48,44 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"tethered":  {func(f *facts) { f.mode = &journal{Step: tethered, Peer: "acme"} }, []string{"this laptop is tethered to acme| |`kith untether` first"}},
 		"under way": {func(f *facts) { f.mode = &journal{Step: joining, Peer: "acme"} }, []string{"a switch is under way: joining the cluster of acme"}},
 		"offers to corp": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour)}
 		}, nil},
-		"offers to bob": {func(f *facts) { f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, time.Hour)} }, []string{"this laptop offers resources to bob|a tethered laptop is corp's alone|`kith unpeer bob`"}},
+		"offers to bob": {func(f *facts) {
+			f.Contracts = []*v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, time.Hour)}
+		}, []string{"this laptop offers resources to bob|a tethered laptop is corp's alone|`kith unpeer bob`"}},
 		"offered to bob": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, -time.Minute)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, -time.Minute)}
 		}, nil},
 		"consumed of bob": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleConsumer, -time.Minute)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("bob", v1alpha1.RoleConsumer, -time.Minute)}
 		}, nil},
 		"offers to two": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour), contractOf("bob", v1alpha1.RoleProvider, time.Hour), contractOf("carol", v1alpha1.RoleProvider, time.Hour)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour), contractOf("bob", v1alpha1.RoleProvider, time.Hour), contractOf("carol", v1alpha1.RoleProvider, time.Hour)}
 		}, []string{"offers resources to bob", "offers resources to carol"}},
 		"consumes": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleConsumer, time.Hour)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("bob", v1alpha1.RoleConsumer, time.Hour)}
 			f.pods = []corev1.Pod{abroad("bob"), abroad("bob"), abroad("carol")}
 		}, []string{"this laptop uses resources of bob|2 pods of this laptop run there|`kith unpeer bob` brings home"}},
 		"consumes of corp": {func(f *facts) {
-			f.contracts = []v1alpha1.Contract{contractOf("corp", v1alpha1.RoleConsumer, time.Hour)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("corp", v1alpha1.RoleConsumer, time.Hour)}
 		}, []string{"this laptop uses resources of corp"}},
-		"runs a laptop": {func(f *facts) { p := bob; p.Spec.Tethered = &v1alpha1.Tethered{}; f.peers = append(f.peers, p) }, []string{"the laptop bob is tethered to this one"}},
+		"runs a laptop": {func(f *facts) { p := bob; p.Spec.Tethered = &v1alpha1.Tethered{}; f.Peers = append(f.Peers, &p) }, []string{"the laptop bob is tethered to this one"}},
 		"asks": {func(f *facts) {
 			p := bob
 			p.Spec.Request = &v1alpha1.ResourceRequest{Attempt: 1}
-			f.peers = append(f.peers, p)
+			f.Peers = append(f.Peers, &p)
 		}, []string{"a request to bob is pending|"}},
 		"asked, declined": {func(f *facts) {
 			p := bob
 			p.Spec.Request = &v1alpha1.ResourceRequest{Attempt: 1}
 			p.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateDeclined, Attempt: 1}
-			f.peers = append(f.peers, p)
+			f.Peers = append(f.Peers, &p)
 		}, nil},
 		"is asked": {func(f *facts) {
-			f.requests = []v1alpha1.PeeringRequest{{ObjectMeta: metav1.ObjectMeta{Name: "bob-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{PeerName: "bob", Expires: metav1.NewTime(f.now.Add(time.Minute))}}}
+			f.Requests = []*v1alpha1.PeeringRequest{{ObjectMeta: metav1.ObjectMeta{Name: "bob-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{PeerName: "bob", Expires: metav1.NewTime(f.now.Add(time.Minute))}}}
 		}, []string{"a request of bob waits for your answer| |`kith decline bob-7f3a`"}},
 		"was asked": {func(f *facts) {
-			f.requests = []v1alpha1.PeeringRequest{{Spec: v1alpha1.PeeringRequestSpec{PeerName: "bob", Expires: metav1.NewTime(f.now.Add(-time.Minute))}}}
+			f.Requests = []*v1alpha1.PeeringRequest{{Spec: v1alpha1.PeeringRequestSpec{PeerName: "bob", Expires: metav1.NewTime(f.now.Add(-time.Minute))}}}
 		}, nil},
 		"away": {func(f *facts) { f.contact = peering.Contact{Presence: presence.Presence{Why: "no route to host"}} }, []string{"corp cannot be reached|no route to host"}},
 		"older": {func(f *facts) {
@@ -103,7 +106,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		}, nil},
 		"all at once": {func(f *facts) {
 			f.door, f.contact = false, peering.Contact{Presence: presence.Presence{Why: "away"}}
-			f.contracts = []v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, time.Hour), contractOf("carol", v1alpha1.RoleConsumer, time.Hour)}
+			f.Contracts = []*v1alpha1.Contract{contractOf("bob", v1alpha1.RoleProvider, time.Hour), contractOf("carol", v1alpha1.RoleConsumer, time.Hour)}
 		}, []string{"front door", "offers resources to bob", "uses resources of carol", "cannot be reached"}},
 	} {
 		f := someFacts()
@@ -132,7 +135,7 @@ func TestWhatTheOwnerReadsBefore(t *testing.T) {
 	f := someFacts()
 	f.pods = []corev1.Pod{*pod("p", "ReplicaSet"), *pod("q", ""), *pod("r", "DaemonSet"), *guest("g")}
 	f.answer = peering.Tether{Answer: peering.TetherAsks, Grant: &peering.TetherGrant{User: "kith:laptop:x", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}}
-	f.contracts = []v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour)}
+	f.Contracts = []*v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour)}
 	text := strings.Join(f.effects(), "\n")
 	for _, want := range []string{"as kith:laptop:x, in team-a (edit)", "2 pods of yours run on", "The owner of corp is asked first.", "becomes that of the tether", "`kith untether` takes this laptop back"} {
 		if !strings.Contains(text, want) {

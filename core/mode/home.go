@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,14 +21,14 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
-	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
+	contact := m.cfg.Directory.Contact(m.peer(j))
 	if contact.Reachable() && !m.delivered {
 		patience := oneCall // it may be slow; one that is gone is noticed meanwhile
 		if j.Force {
 			patience = goodbye
 		}
 		m.delivered = m.farewell(ctx, j, patience)
-		contact = m.cfg.Directory.Contact(m.peer(ctx, j))
+		contact = m.cfg.Directory.Contact(m.peer(j))
 	}
 	if j.Force {
 		return nil
@@ -61,7 +62,7 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 
 // farewell calls EndTether at the company. It is true when the company has ended the tether, or says that there is none.
 func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
-	to, err := m.reach(m.peer(ctx, j))
+	to, err := m.reach(m.peer(j))
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -84,13 +85,13 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 	if err != nil || len(inForce)+guests == 0 {
 		return err
 	}
-	for i := range inForce {
+	for _, ctr := range inForce {
 		if next, err := m.cutting(ctx, c, j); err != nil {
 			return err
 		} else if next != nil { // who is cut is on the disk before anybody is
 			return m.again(j, next)
 		}
-		if err := record.EndContract(ctx, c.Client, &inForce[i], v1alpha1.EndUntethered); err != nil {
+		if err := record.EndContract(ctx, c.Client, ctr, v1alpha1.EndUntethered); err != nil {
 			return fmt.Errorf("end the contract with %s: %w", j.Peer, err)
 		}
 	}
@@ -103,16 +104,8 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 
 // left gives what the company still has here: contracts in force, and how many pods. Their namespaces are not waited for: the contract's
 // own reconciler deletes them.
-func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v1alpha1.Contract, guests int, err error) {
-	all, err := contracts(ctx, c.Fresh, j)
-	if err != nil {
-		return nil, 0, err
-	}
-	for i := range all {
-		if all[i].DeletionTimestamp == nil {
-			inForce = append(inForce, all[i])
-		}
-	}
+func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []*v1alpha1.Contract, guests int, err error) {
+	inForce = slices.DeleteFunc(contracts(c, j), func(ctr *v1alpha1.Contract) bool { return ctr.DeletionTimestamp != nil })
 	names, err := m.guests(ctx, c, j, true)
 	return inForce, len(names), err
 }
@@ -164,12 +157,8 @@ func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
 
 // tidy does so for a tether that has no journal any more.
 func (m *Machine) tidy(ctx context.Context, c *Cluster) error {
-	var peers v1alpha1.PeerList
-	if err := c.Fresh.List(ctx, &peers); err != nil {
-		return err
-	}
-	for i := range peers.Items {
-		if err := clear(ctx, c, &peers.Items[i]); err != nil {
+	for _, peer := range c.Client.Now().Peers {
+		if err := clear(ctx, c, peer.DeepCopy()); err != nil {
 			return err
 		}
 	}

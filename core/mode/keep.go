@@ -43,9 +43,9 @@ func (m *Machine) point(j *journal) {
 	var to frontdoor.Destination
 	var err error
 	key := "company"
-	leads := m.cfg.Directory.Contact(m.peer(context.Background(), j)).Reachable() && stages[j.Step].mode != api.Untethering // while untethering, the company may revoke the users' rights at any moment
+	leads := m.cfg.Directory.Contact(m.peer(j)).Reachable() && stages[j.Step].mode != api.Untethering // while untethering, the company may revoke the users' rights at any moment
 	if leads {
-		to, err = m.cfg.Company(m.peer(context.Background(), j))
+		to, err = m.cfg.Company(m.peer(j))
 	}
 	if !leads || err != nil {
 		to = m.refusal(j)
@@ -99,23 +99,26 @@ func (m *Machine) until(j *journal) time.Time {
 }
 
 // peer is the company's Peer, or what is known of it while the API server here does not answer.
-func (m *Machine) peer(ctx context.Context, j *journal) *v1alpha1.Peer {
+func (m *Machine) peer(j *journal) *v1alpha1.Peer {
 	if c := m.cfg.Cluster(); c != nil {
-		if peer, err := cached(ctx, c, j); err == nil && peer != nil {
+		if peer := known(c, j); peer != nil {
 			return peer
 		}
 	}
 	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}
 }
 
-func cached(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Peer, error) {
-	return object(ctx, &Cluster{Fresh: c.Client}, j)
+func known(c *Cluster, j *journal) *v1alpha1.Peer {
+	if peer := c.Client.Now().PeerNamed(j.Peer); peer != nil && peer.Spec.ID == j.ID {
+		return peer
+	}
+	return nil
 }
 
 // keep is the step of a tethered laptop. It watches whether the company answers, and whether its contract still exists.
 func (m *Machine) keep(ctx context.Context, j *journal) error {
 	m.still(ctx)
-	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
+	contact := m.cfg.Directory.Contact(m.peer(j))
 	if c := m.cfg.Cluster(); c != nil {
 		if err := m.owned(ctx, c, j); err != nil {
 			return err
@@ -133,9 +136,8 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
-	ctr, err := m.contract(ctx, c, j)
-	if err != nil || ctr != nil {
-		return orWait(err, &waiting{})
+	if m.contract(c, j) != nil {
+		return &waiting{}
 	}
 	return m.without(ctx, j)
 }
@@ -172,11 +174,10 @@ func orWait(err error, wait *waiting) error {
 
 // owned fails, which ends the tether, when the owner deleted the Peer or its spec.request by other means than kith untether.
 func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
-	peer, err := cached(ctx, c, j)
-	if err != nil || peer != nil && peer.Spec.Request != nil {
-		return err
+	if peer := known(c, j); peer != nil && peer.Spec.Request != nil {
+		return nil
 	}
-	switch peer, err = object(ctx, c, j); { // the cache may be behind
+	switch peer, err := object(ctx, c, j); { // it ends for good, so the API server has the word
 	case err != nil:
 		return err
 	case peer == nil:

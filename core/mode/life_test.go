@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -84,7 +85,7 @@ func (w *world) begin(change func(*Config), dies int, after bool) *life {
 		w.react(20 * time.Millisecond)
 		return err
 	}
-	own := interceptor.NewClient(w.objects.(client.WithWatch), interceptor.Funcs{
+	own := ledgertest.Over(w.t, interceptor.NewClient(w.objects.(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return written(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
@@ -97,7 +98,7 @@ func (w *world) begin(change func(*Config), dies int, after bool) *life {
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			return written(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
-	})
+	}))
 	cfg := Config{
 		Path: w.path, ID: aliceID, Engine: l, Ours: true, Door: l, Directory: l, Changed: w.changed.Wait, Notify: func() {}, Log: slog.New(slog.DiscardHandler),
 		Home: func() (frontdoor.Destination, error) { return frontdoor.Destination{Name: "home"}, nil },

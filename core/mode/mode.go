@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
@@ -28,7 +29,7 @@ type Engine interface {
 
 // Cluster is the local cluster, while its API server answers.
 type Cluster struct {
-	Client     client.Client
+	Client     *ledger.Ledger
 	Fresh      client.Reader // past the cache
 	SetBinding func(bool)    // of hosting: whether guests are bound here
 }

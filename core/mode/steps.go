@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
@@ -198,7 +200,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not make this laptop a node in %v: %s", j.Peer, joinPatience, why),
 			do: "`kith doctor` looks for what is in the way"}
 	}
-	if contact := m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable() {
+	if contact := m.cfg.Directory.Contact(m.peer(j)); !contact.Reachable() {
 		if late {
 			return tooLate(contact.Why)
 		}
@@ -227,10 +229,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		m.delivered = err == nil
 		return orWait(err, &waiting{after: time.Nanosecond})
 	}
-	ctr, err := m.contract(ctx, c, j)
-	if err != nil {
-		return err
-	}
+	ctr := m.contract(c, j)
 	peer, err := object(ctx, c, j)
 	switch {
 	case err != nil:
@@ -248,12 +247,11 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 // checkNoOtherPeering fails if a contract with another peer was made since the blockers were checked: a laptop is tethered only
 // while it has no other peering.
 func checkNoOtherPeering(ctx context.Context, c *Cluster, j *journal) error {
-	f := facts{peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}, now: time.Now()}
-	var all v1alpha1.ContractList
-	if err := c.Fresh.List(ctx, &all); err != nil {
-		return fmt.Errorf("list the contracts: %w", err)
+	now, err := ledger.Read(ctx, c.Fresh) // whoever signed it
+	if err != nil {
+		return err
 	}
-	f.contracts = all.Items
+	f := facts{Snapshot: *now, peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}, now: time.Now()}
 	for _, b := range append(f.offering(), f.consuming()...) {
 		return &failed{code: api.CodeConflict, why: b.What, do: b.Do}
 	}
@@ -278,7 +276,7 @@ func words(namespaces []peering.TetherNamespace) (list []string) {
 
 // begin calls BeginTether at the company, for at most oneCall.
 func (m *Machine) begin(ctx context.Context, j *journal) (*peering.TetherGrant, error) {
-	to, err := m.reach(m.peer(ctx, j))
+	to, err := m.reach(m.peer(j))
 	if err != nil {
 		return nil, err
 	}
@@ -289,21 +287,14 @@ func (m *Machine) begin(ctx context.Context, j *journal) (*peering.TetherGrant, 
 }
 
 // contract is the contract in force under which the company runs pods here; nil when there is none.
-func (m *Machine) contract(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Contract, error) {
-	list, err := contracts(ctx, c.Client, j)
-	return record.Live(list), err
+func (m *Machine) contract(c *Cluster, j *journal) *v1alpha1.Contract {
+	return ledger.Live(contracts(c, j))
 }
 
 // contracts lists all contracts, also ended ones, that the company's current key has or had with this laptop as provider.
-func contracts(ctx context.Context, c client.Reader, j *journal) (list []v1alpha1.Contract, err error) {
-	all, err := record.Contracts(ctx, c, j.Peer, v1alpha1.RoleProvider)
+func contracts(c *Cluster, j *journal) []*v1alpha1.Contract {
 	peer := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: j.ID}}
-	for i := range all {
-		if !record.OfAnotherKey(&all[i], peer) {
-			list = append(list, all[i])
-		}
-	}
-	return list, err
+	return slices.DeleteFunc(c.Client.Now().With(j.Peer, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) })
 }
 
 func revision(ctr *v1alpha1.Contract) string {

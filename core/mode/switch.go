@@ -80,11 +80,10 @@ func (m *Machine) opening(ctx context.Context, peer *v1alpha1.Peer, options api.
 		Attempt:        max(time.Now().UnixMilli(), kept.Status.Outgoing.Attempt+1), // the clock may have been put back
 		LocalWorkloads: options.LocalWorkloads, Confirmed: options.ID == kept.Spec.ID,
 	}
-	former, err := m.contract(ctx, c, j)
-	if former != nil {
+	if former := m.contract(c, j); former != nil {
 		j.Former = revision(former)
 	}
-	return j, err
+	return j, nil
 }
 
 // order replaces the journal by what the owner wants, and ends what is being done by the former.

@@ -124,7 +124,7 @@ func TestATetherThatFailsIsTakenBack(t *testing.T) {
 			w.refuses = &peering.Problem{Code: peering.CodeForbidden, Message: "nothing was accepted"}
 		}, api.CodeDeclined, "not tethered to corp: corp refused: nothing was accepted"},
 		"no node":  {func(w *world) { w.slow = true }, api.CodeTimeout, "not tethered to corp: corp did not make this laptop a node in 1m0s: the contract is none (`kith doctor`"},
-		"a rival":  {func(w *world) { ctr := contractOf("bob", v1alpha1.RoleProvider, time.Hour); w.late = &ctr }, api.CodeConflict, "not tethered to corp: this laptop offers resources to bob (`kith unpeer bob`)"},
+		"a rival":  {func(w *world) { w.late = contractOf("bob", v1alpha1.RoleProvider, time.Hour) }, api.CodeConflict, "not tethered to corp: this laptop offers resources to bob (`kith unpeer bob`)"},
 		"declined": {func(w *world) { w.declines = "corp declined: no" }, api.CodeDeclined, "not tethered to corp: corp declined: no"},
 	} {
 		t.Run(name, func(t *testing.T) {

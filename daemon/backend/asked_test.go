@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
@@ -22,10 +23,10 @@ func TestPodsThatEndedRunNowhere(t *testing.T) {
 		}
 		return p
 	}
-	c := &Cluster{Client: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
+	c := &Cluster{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
 		pod("runs", "", "kith-bob", corev1.PodRunning), pod("done", "", "kith-bob", corev1.PodSucceeded), pod("failed", "", "kith-bob", corev1.PodFailed),
 		pod("guest", "carol", "alice", corev1.PodRunning), pod("former-guest", "carol", "alice", corev1.PodSucceeded),
-	).Build()}
+	).Build())}
 	f, err := (&Backend{Cluster: func() *Cluster { return c }}).gather(t.Context())
 	if err != nil || f.abroad["kith-bob"] != 1 || f.guests["carol"] != 1 {
 		t.Errorf("%v abroad, %v guests, %v", f.abroad, f.guests, err)
@@ -36,7 +37,7 @@ func TestPodsThatEndedRunNowhere(t *testing.T) {
 func TestANewQuestionDoesNotBeginWithTheEndOfTheFormer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{Attempt: 1, State: v1alpha1.StateDeclined, Why: "bob declined"}}}
-		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build()
+		objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build())
 		c := &Cluster{Client: objects}
 		now := func(change func(*v1alpha1.DirectionStatus)) {
 			synctest.Wait()

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
@@ -79,7 +80,7 @@ type Names interface {
 
 // Cluster is what needs an API server.
 type Cluster struct {
-	Client     client.Client
+	Client     *ledger.Ledger
 	Fresh      client.Reader // past the cache
 	Host       *hosting.Host
 	Fleet      *consumer.Fleet
@@ -132,13 +133,13 @@ func (b *Backend) count(ctx context.Context, c *Cluster, s *api.Status) error {
 	if err != nil {
 		return err
 	}
-	for i := range f.requests {
-		if provider.Pending(&f.requests[i]) {
+	for _, r := range f.agreed.Requests {
+		if provider.Pending(r) {
 			s.Counts.Requests++
 		}
 	}
 	used := corev1.ResourceList{}
-	for _, ctr := range f.contracts {
+	for _, ctr := range f.agreed.Contracts {
 		if ctr.DeletionTimestamp != nil {
 			continue
 		}

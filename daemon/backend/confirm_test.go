@@ -9,9 +9,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -23,7 +24,7 @@ func TestAWordOnOneAttemptIsNoneOnTheNext(t *testing.T) {
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "BOB",
 		Request: &v1alpha1.ResourceRequest{Attempt: 2, Confirm: &v1alpha1.Confirm{Attempt: 2, ID: "BOB"}}}}
 	peer.Status.Outgoing.Attempt = 2
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build())
 	seen := peer.DeepCopy()
 	seen.Spec.Request, seen.Status.Outgoing.Attempt = &v1alpha1.ResourceRequest{Attempt: 1, Confirm: &v1alpha1.Confirm{Attempt: 1, Code: "069210"}}, 1
 	if err := (&Cluster{Client: objects}).confirm(t.Context(), seen, api.PeerConfirm{Terms: true}); err != nil {
@@ -51,7 +52,7 @@ func TestAMistypedCodeMayBeTypedOnceMore(t *testing.T) {
 	} {
 		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "BOB", Request: &v1alpha1.ResourceRequest{Attempt: 2}}}
 		peer.Status.Outgoing = v1alpha1.DirectionStatus{Attempt: 2, Code: "069210", Confirm: &v1alpha1.Confirmation{Code: "069210"}}
-		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build()
+		objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build())
 		var now v1alpha1.Peer
 		tries := 0
 		for _, code := range c.codes {
@@ -85,14 +86,14 @@ func TestWhoIsAskedMayAnswerAtOnce(t *testing.T) {
 	before := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{Attempt: 2}}}
 	now := before.DeepCopy()
 	now.Status.Outgoing = v1alpha1.DirectionStatus{Attempt: 2, Confirm: &v1alpha1.Confirmation{Code: "069210"}}
-	with := func(peer *v1alpha1.Peer) client.Client {
-		return fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(peer).Build()
+	with := func(peer *v1alpha1.Peer) *ledger.Ledger {
+		return ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(peer).Build())
 	}
 	k := directory.Known{Name: "bob", Peer: before}
-	if peer, err := (&Cluster{Client: with(before), Fresh: with(now)}).asked(t.Context(), k); err != nil || peer.Status.Outgoing.Confirm == nil {
+	if peer, err := (&Cluster{Client: with(now)}).asked(t.Context(), k); err != nil || peer.Status.Outgoing.Confirm == nil {
 		t.Errorf("%+v, %v", peer, err)
 	}
-	if _, err := (&Cluster{Client: with(now), Fresh: with(before)}).asked(t.Context(), k); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
+	if _, err := (&Cluster{Client: with(before)}).asked(t.Context(), k); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
 		t.Errorf("answered already: %v", err)
 	}
 }

@@ -24,8 +24,8 @@ func (b *Backend) Contracts(ctx context.Context) ([]api.Contract, error) {
 		return nil, err
 	}
 	var list []api.Contract
-	for i := range f.contracts {
-		list = append(list, c.contract(&f.contracts[i], f))
+	for _, ctr := range f.agreed.Contracts {
+		list = append(list, c.contract(ctr, f))
 	}
 	return list, nil
 }

@@ -25,8 +25,8 @@ func (b *Backend) Facts(ctx context.Context) metrics.Facts {
 		return f
 	}
 	f.Readable = true
-	for i := range seen.contracts {
-		f.Contracts = append(f.Contracts, c.contract(&seen.contracts[i], seen))
+	for _, ctr := range seen.agreed.Contracts {
+		f.Contracts = append(f.Contracts, c.contract(ctr, seen))
 	}
 	tunnels := b.tunnels()
 	for _, k := range b.Directory.All() {

@@ -58,11 +58,7 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 		v.Mapping = api.MappingSameName
 	}
 	var pods corev1.PodList
-	var contracts v1alpha1.ContractList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
-		return v, internal(err)
-	}
-	if err := c.Client.List(ctx, &contracts); err != nil {
 		return v, internal(err)
 	}
 	for i := range pods.Items {
@@ -74,7 +70,8 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 			v.Pods.Home++
 		}
 	}
-	for _, ctr := range contracts.Items {
+	contracts := c.Client.Now().Contracts
+	for _, ctr := range contracts {
 		if ctr.Spec.Role != v1alpha1.RoleConsumer || len(nso.Spec.Peers) > 0 && !slices.Contains(nso.Spec.Peers, ctr.Spec.Peer) {
 			continue
 		}
@@ -100,19 +97,19 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 		}
 	case v.Strategy == api.StrategyLocal:
 		v.Why = "the strategy keeps pods at home"
-	case !slices.ContainsFunc(contracts.Items, func(ctr v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
+	case !slices.ContainsFunc(contracts, func(ctr *v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
 		v.Why = "no peer provides anything yet"
 	default:
-		v.Why = noneOf(nso.Spec.Peers, contracts.Items)
+		v.Why = noneOf(nso.Spec.Peers, contracts)
 	}
 	return v, nil
 }
 
 // noneOf says which of the peers that a namespace may go to provide nothing; "" when all do.
-func noneOf(peers []string, contracts []v1alpha1.Contract) string {
+func noneOf(peers []string, contracts []*v1alpha1.Contract) string {
 	var without []string
 	for _, peer := range peers {
-		if !slices.ContainsFunc(contracts, func(ctr v1alpha1.Contract) bool {
+		if !slices.ContainsFunc(contracts, func(ctr *v1alpha1.Contract) bool {
 			return ctr.Spec.Role == v1alpha1.RoleConsumer && ctr.Spec.Peer == peer
 		}) {
 			without = append(without, peer)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
@@ -23,7 +24,7 @@ func TestUnoffloadSaysWhatHoldsThePods(t *testing.T) {
 	const why = "pod web stays at bob: The disruption budget web needs 2 healthy pods and has 2 currently"
 	synctest.Test(t, func(t *testing.T) {
 		nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, Finalizers: []string{v1alpha1.FinalizerOffloading}}}
-		c := &Cluster{Client: fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(nso).WithObjects(nso).Build()}
+		c := &Cluster{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(nso).WithObjects(nso).Build())}
 		var said []string
 		unoffload := func(ctx context.Context, o api.UnoffloadOptions) *api.Error {
 			said = nil

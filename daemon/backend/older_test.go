@@ -70,7 +70,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 		Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "c"}},
 	}
 	go contacts.Run(t.Context())
-	d.SetPeers([]v1alpha1.Peer{*peer})
+	d.SetPeers([]*v1alpha1.Peer{peer})
 	wait := func(what string, is func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {

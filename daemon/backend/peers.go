@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
@@ -64,28 +65,25 @@ func (b *Backend) Peer(ctx context.Context, ref string) (api.Peer, error) {
 
 // facts are what the cluster knows about all peers, read once for a list.
 type facts struct {
-	contracts []v1alpha1.Contract
-	requests  []v1alpha1.PeeringRequest
-	adverts   map[string]v1alpha1.Advertisement
-	used      map[string]corev1.ResourceList // by node
-	abroad    map[string]int                 // pods by node
-	guests    map[string]int                 // pods by compact ID of the consumer
+	agreed  *ledger.Snapshot
+	adverts map[string]v1alpha1.Advertisement
+	used    map[string]corev1.ResourceList // by node
+	abroad  map[string]int                 // pods by node
+	guests  map[string]int                 // pods by compact ID of the consumer
 }
 
 func (b *Backend) gather(ctx context.Context) (facts, error) {
-	f := facts{adverts: map[string]v1alpha1.Advertisement{}, used: map[string]corev1.ResourceList{}, abroad: map[string]int{}, guests: map[string]int{}}
+	f := facts{agreed: &ledger.Snapshot{}, adverts: map[string]v1alpha1.Advertisement{}, used: map[string]corev1.ResourceList{}, abroad: map[string]int{}, guests: map[string]int{}}
 	c := b.Cluster()
 	if c == nil {
 		return f, nil
 	}
-	var contracts v1alpha1.ContractList
-	var requests v1alpha1.PeeringRequestList
 	var adverts v1alpha1.AdvertisementList
 	var pods corev1.PodList
-	if err := errors.Join(c.Client.List(ctx, &contracts), c.Client.List(ctx, &requests), c.Client.List(ctx, &adverts), c.Client.List(ctx, &pods)); err != nil {
+	if err := errors.Join(c.Client.List(ctx, &adverts), c.Client.List(ctx, &pods)); err != nil {
 		return f, internal(err)
 	}
-	f.contracts, f.requests = contracts.Items, requests.Items
+	f.agreed = c.Client.Now()
 	for _, a := range adverts.Items {
 		f.adverts[a.Spec.Peer] = a
 	}
@@ -109,6 +107,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 
 // view shows a known cluster as the local API does.
 func (b *Backend) view(k directory.Known, f facts) api.Peer {
+	k.Peer = cmp.Or(f.agreed.Peer(k.ID.String()), k.Peer) // of which the directory hears a moment later
 	p := api.Peer{
 		Name: k.Name, ID: k.ID.String(), ShortID: k.ID.Short(), Source: k.Source, Addresses: k.Addresses,
 		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), Outgoing: api.StateNone, Incoming: api.StateNone,
@@ -136,8 +135,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		}
 		p.DownSince = downSince(k.Peer.Status)
 	}
-	for i := range f.requests {
-		r := &f.requests[i]
+	for _, r := range f.agreed.Requests {
 		switch {
 		case r.Spec.PeerID != p.ID:
 		case provider.Pending(r):
@@ -153,12 +151,10 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 	if a, ok := f.adverts[k.Name]; ok && k.Peer != nil {
 		p.Offered = quantities(a.Spec.Resources)
 	}
-	for _, ctr := range f.contracts {
-		if ctr.Spec.Peer == k.Name && ctr.Spec.Role == v1alpha1.RoleConsumer {
-			p.Offered = sharing.Words(ctr.Spec.Resources)
-			if asks(k.Peer) {
-				p.Asked = sharing.Words(asking.Wanted(k.Peer, &ctr), ctr.Spec.Resources)
-			}
+	for _, ctr := range f.agreed.With(k.Name, v1alpha1.RoleConsumer) {
+		p.Offered = sharing.Words(ctr.Spec.Resources)
+		if asks(k.Peer) {
+			p.Asked = sharing.Words(asking.Wanted(k.Peer, ctr), ctr.Spec.Resources)
 		}
 	}
 	node := v1alpha1.VirtualNodePrefix + k.Name
@@ -332,10 +328,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err != nil {
 		return api.Peer{}, err
 	}
-	inForce, err := c.inForce(ctx, k)
-	if err != nil {
-		return api.Peer{}, err
-	}
+	inForce := c.inForce(k)
 	if attempt, pending := b.pending(k, inForce, resources, ask); pending {
 		return b.followPending(ctx, c, k, attempt, ask, report)
 	}
@@ -388,16 +381,12 @@ func sameID(k directory.Known, given string) error {
 		Reason: "its ID is " + k.ID.String() + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
 }
 
-// inForce is the contract under which a peer provides; nil without one. Past the cache: it may have been signed a moment ago.
-func (c *Cluster) inForce(ctx context.Context, k directory.Known) (*v1alpha1.Contract, error) {
+// inForce is the contract under which a peer provides; nil without one.
+func (c *Cluster) inForce(k directory.Known) *v1alpha1.Contract {
 	if k.Peer == nil {
-		return nil, nil
+		return nil
 	}
-	ctr, err := asking.InForce(ctx, c.Fresh, k.Peer)
-	if err != nil {
-		return nil, internal(err)
-	}
-	return ctr, nil
+	return asking.InForce(c.Client.Now(), k.Peer)
 }
 
 // wanted is all that would be asked for with these amounts.
@@ -494,10 +483,7 @@ func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wai
 			return !wait, nil
 		case v1alpha1.StateConnected:
 			if out.RequestID != "" { // other amounts, on top of the contract in force
-				inForce, err := asking.InForce(ctx, c.Client, &peer)
-				if err != nil {
-					return false, internal(err)
-				}
+				inForce := asking.InForce(c.Client.Now(), &peer)
 				say(api.Progress{Message: "waiting for the owner of " + name + " to accept " + cmp.Or(change(&peer, inForce), "other amounts"), Code: out.Code})
 				return !wait, nil
 			}
@@ -537,13 +523,10 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 		return api.Peer{}, nothing
 	}
 	var peer v1alpha1.Peer
-	if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); err != nil {
+	if err := c.Client.Get(ctx, named(k.Peer.Name), &peer); err != nil {
 		return api.Peer{}, internal(err)
 	}
-	inForce, err := c.inForce(ctx, k)
-	if err != nil {
-		return api.Peer{}, err
-	}
+	inForce := c.inForce(k)
 	request, out := peer.Spec.Request, peer.Status.Outgoing
 	switch before := peer.DeepCopy(); {
 	case request == nil || !asks(&peer) && request.Attempt <= out.Attempt:
@@ -570,7 +553,7 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 	}); err != nil {
 		return api.Peer{}, err
 	}
-	if now, err := c.inForce(ctx, k); err == nil && now != nil && (inForce == nil || now.Spec.Revision > inForce.Spec.Revision) {
+	if now := c.inForce(k); now != nil && (inForce == nil || now.Spec.Revision > inForce.Spec.Revision) {
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "it is too late to take the request back", Reason: k.Name + " has accepted it, and it is signed",
 			Do: "`kith peer " + k.Name + "` with other amounts changes it, `kith unpeer " + k.Name + "` ends it"}
 	}
@@ -593,19 +576,7 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progre
 		return api.Peer{}, internal(err)
 	}
 	report(api.Progress{Message: "bringing home what runs at " + k.Name})
-	err = c.follow(ctx, func() (bool, error) {
-		var contracts v1alpha1.ContractList
-		if err := c.Client.List(ctx, &contracts); err != nil {
-			return false, nil
-		}
-		for _, ctr := range contracts.Items {
-			if ctr.Spec.Peer == k.Peer.Name {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
-	if err != nil {
+	if err := c.follow(ctx, func() (bool, error) { return len(c.Client.Now().With(k.Peer.Name, "")) == 0, nil }); err != nil {
 		return api.Peer{}, err
 	}
 	return b.Peer(ctx, k.ID.String())
@@ -630,15 +601,7 @@ func (c *Cluster) end(ctx context.Context, name string) error {
 
 // endProviding ends the contracts under which this cluster provides to a peer.
 func (c *Cluster) endProviding(ctx context.Context, peer string) error {
-	var contracts v1alpha1.ContractList
-	if err := c.Client.List(ctx, &contracts); err != nil {
-		return err
-	}
-	for i := range contracts.Items {
-		ctr := &contracts.Items[i]
-		if ctr.Spec.Peer != peer || ctr.Spec.Role != v1alpha1.RoleProvider {
-			continue
-		}
+	for _, ctr := range c.Client.Now().With(peer, v1alpha1.RoleProvider) {
 		if err := record.EndContract(ctx, c.Client, ctr, v1alpha1.EndedHere); err != nil {
 			return err
 		}

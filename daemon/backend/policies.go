@@ -20,17 +20,13 @@ func (b *Backend) Policies(ctx context.Context) ([]api.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	var policies v1alpha1.SharingPolicyList
-	if err := c.Client.List(ctx, &policies); err != nil {
-		return nil, internal(err)
-	}
 	show, err := c.policyViewer(ctx)
 	if err != nil {
 		return nil, internal(err)
 	}
 	var list []api.Policy
-	for i := range policies.Items {
-		list = append(list, show(&policies.Items[i]))
+	for _, policy := range c.Client.Now().Policies {
+		list = append(list, show(&policy))
 	}
 	return list, nil
 }
@@ -41,28 +37,21 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 	if err != nil {
 		return nil, err
 	}
-	var peers v1alpha1.PeerList
-	if err := c.Client.List(ctx, &peers); err != nil {
-		return nil, err
-	}
-	names := map[string]string{}
-	for i := range peers.Items {
-		names[peers.Items[i].Spec.ID] = peers.Items[i].Name
-	}
+	now := c.Client.Now()
 	return func(p *v1alpha1.SharingPolicy) api.Policy {
 		v := policyView(p)
 		for _, id := range p.Spec.Peers {
-			if name := names[id]; name != "" {
+			if peer := now.Peer(id); peer != nil {
 				if v.Names == nil {
 					v.Names = map[string]string{}
 				}
-				v.Names[id] = name
+				v.Names[id] = peer.Name
 			}
 		}
 		if len(there.Nodes) > 0 {
 			v.Offered = quantities(sharing.Offered(p, there))
 		}
-		v.Notes = sharing.Notes(p, there, peers.Items)
+		v.Notes = sharing.Notes(p, there, now.Peers)
 		return v
 	}, nil
 }
@@ -95,7 +84,7 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	}
 	before, was := policy.DeepCopy(), policyView(policy)
 	if change.Peers != nil {
-		if change.Peers, err = c.resolve(ctx, *change.Peers); err != nil {
+		if change.Peers, err = c.resolve(*change.Peers); err != nil {
 			return api.Policy{}, err
 		}
 	}
@@ -128,12 +117,8 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 }
 
 // resolve gives the IDs of the peers that a policy is to be for.
-func (c *Cluster) resolve(ctx context.Context, refs []string) (*api.List[string], error) {
-	var peers v1alpha1.PeerList
-	if err := c.Client.List(ctx, &peers); err != nil {
-		return nil, internal(err)
-	}
-	ids, err := sharing.Resolve(refs, peers.Items)
+func (c *Cluster) resolve(refs []string) (*api.List[string], error) {
+	ids, err := sharing.Resolve(refs, c.Client.Now().Peers)
 	var unknown *sharing.UnknownName
 	if errors.As(err, &unknown) {
 		no := &api.Error{Code: api.CodeInvalid, Field: "peers", Message: err.Error(), Do: "give the whole ID; `kith status` shows it on that laptop"}

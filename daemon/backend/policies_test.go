@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -18,7 +19,7 @@ import (
 // The event says what was shared and what is; where nothing is otherwise there is no event.
 func TestAChangeOfAPolicyIsToldOldAndNew(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, sharing.Default(50)).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, sharing.Default(50)).Build())
 	c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Name: "bob", Patience: time.Minute, Log: slog.New(slog.DiscardHandler)})}
 	var events []api.Event
 	b := &Backend{

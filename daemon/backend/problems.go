@@ -181,13 +181,8 @@ func clockProblems(all []directory.Known) []api.Problem {
 
 // waiting is what only the owner can answer: requests of others first, then what others say of his.
 func (c *Cluster) waiting(ctx context.Context, peers []directory.Known) []api.Problem {
-	var requests v1alpha1.PeeringRequestList
-	if c.Client.List(ctx, &requests) != nil {
-		return nil
-	}
 	var list []api.Problem
-	for i := range requests.Items {
-		r := &requests.Items[i]
+	for _, r := range c.Client.Now().Requests {
 		if !provider.Pending(r) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
@@ -25,7 +26,7 @@ func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {
 		PeerID: identity.ID{1}.String(), PeerName: "alice", Code: "069210", Expires: metav1.NewTime(time.Now().Add(time.Minute)),
 		Resources: corev1.ResourceList{"cpu": resource.MustParse("100000")},
 	}}
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, alice, sharing.Default(50)).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, alice, sharing.Default(50)).Build())
 	c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Name: "bob", Patience: time.Minute, Log: slog.New(slog.DiscardHandler)})}
 	bob := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{Attempt: 1}}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
 		Attempt: 1, Code: "069210", Confirm: &v1alpha1.Confirmation{Code: "069210"}}}}

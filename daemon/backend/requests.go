@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/provider"
@@ -26,13 +25,10 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	var requests v1alpha1.PeeringRequestList
-	if err := c.Client.List(ctx, &requests); err != nil {
-		return nil, internal(err)
-	}
+	now := c.Client.Now()
 	var list []api.Request
-	for i := range requests.Items {
-		if r := &requests.Items[i]; provider.Pending(r) {
+	for _, r := range now.Requests {
+		if provider.Pending(r) {
 			v, err := c.wouldGet(ctx, r)
 			if err != nil {
 				return nil, err
@@ -44,10 +40,7 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 		if !asks(k.Peer) {
 			continue
 		}
-		inForce, err := asking.InForce(ctx, c.Client, k.Peer)
-		if err != nil {
-			return nil, internal(err)
-		}
+		inForce := asking.InForce(now, k.Peer)
 		out := k.Peer.Status.Outgoing
 		r := api.Request{
 			ID: out.RequestID, Peer: k.Name, PeerID: k.ID.String(), Direction: api.Outgoing, Code: out.Code,
@@ -189,9 +182,9 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := c.findRequest(ctx, ref)
+	r, err := c.findRequest(ref)
 	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
-		if already := c.already(ctx, ref); already != nil {
+		if already := c.already(ref); already != nil {
 			err = already
 		}
 	}
@@ -209,19 +202,16 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 }
 
 // already is that the request of a peer was accepted before; nil when it was not.
-func (c *Cluster) already(ctx context.Context, ref string) error {
-	var requests v1alpha1.PeeringRequestList
-	if err := c.Fresh.List(ctx, &requests); err != nil {
-		return internal(err)
-	}
-	for i := range requests.Items {
-		if r := &requests.Items[i]; r.Status.Answer == v1alpha1.AnswerAccepted && means(ref, r) {
+func (c *Cluster) already(ref string) error {
+	now := c.Client.Now()
+	for _, r := range now.Requests {
+		if r.Status.Answer == v1alpha1.AnswerAccepted && means(ref, r) {
 			return acceptedAlready(r.Spec.PeerName, r.Spec.Code)
 		}
 	}
-	var peer v1alpha1.Peer
-	if err := c.Client.Get(ctx, named(ref), &peer); err != nil {
-		return client.IgnoreNotFound(err)
+	peer := now.PeerNamed(ref)
+	if peer == nil {
+		return nil
 	}
 	switch api.State(peer.Status.Incoming.State) {
 	case api.StateContracted, api.StateConnected, api.StateUnreachable:
@@ -258,24 +248,15 @@ func means(ref string, r *v1alpha1.PeeringRequest) bool {
 }
 
 // findRequest takes an ID, the start of one, or the name or ID of the peer that asks.
-func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.PeeringRequest, error) {
-	var requests v1alpha1.PeeringRequestList
-	if err := c.Fresh.List(ctx, &requests); err != nil { // the cache may not have the one that was shown a moment ago
-		return nil, internal(err)
-	}
-	var peer v1alpha1.Peer // the name of a Peer means its key: strangers who call themselves so get names that begin like it
-	err := c.Client.Get(ctx, named(ref), &peer)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, internal(err)
-	}
-	ofPeer := err == nil
+func (c *Cluster) findRequest(ref string) (*v1alpha1.PeeringRequest, error) {
+	now := c.Client.Now()
+	peer := now.PeerNamed(ref) // the name of a Peer means its key: strangers who call themselves so get names that begin like it
 	var found []*v1alpha1.PeeringRequest
-	for i := range requests.Items {
-		r := &requests.Items[i]
+	for _, r := range now.Requests {
 		if r.Name == ref {
-			return r, nil
+			return r.DeepCopy(), nil
 		}
-		if ofPeer && r.Spec.PeerID != peer.Spec.ID {
+		if peer != nil && r.Spec.PeerID != peer.Spec.ID {
 			continue
 		}
 		if provider.Pending(r) && means(ref, r) {
@@ -286,7 +267,7 @@ func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.Peerin
 	case 0:
 		return nil, api.NotFound("request", ref, "kith requests")
 	case 1:
-		return found[0], nil
+		return found[0].DeepCopy(), nil
 	}
 	return nil, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q means %d requests", ref, len(found)), Do: "give the whole ID"}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
@@ -26,16 +27,16 @@ func TestANameThatTwoAskUnderAnswersNeither(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	both := fake.NewClientBuilder().WithScheme(scheme).WithObjects(asks("bob-a1b2", bob, "bob"), asks("bob-c3d4", mallory, "bob"), asks("carol-e5f6", carol, "carol"), answered).Build()
+	both := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(asks("bob-a1b2", bob, "bob"), asks("bob-c3d4", mallory, "bob"), asks("carol-e5f6", carol, "carol"), answered).Build())
 	c := &Cluster{Client: both, Fresh: both}
 	for ref, want := range map[string]string{
 		"bob-a1b2": "bob-a1b2", "bob-c3d4": "bob-c3d4", bob.String(): "bob-a1b2", mallory.Short(): "bob-c3d4", "bob-c": "bob-c3d4", "carol": "carol-e5f6",
 	} {
-		if r, err := c.findRequest(t.Context(), ref); err != nil || r.Name != want {
+		if r, err := c.findRequest(ref); err != nil || r.Name != want {
 			t.Errorf("%s: %v, want %s", ref, err, want)
 		}
 	}
-	if r, err := c.findRequest(t.Context(), "bob"); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
+	if r, err := c.findRequest("bob"); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
 		t.Errorf("bob means %+v, %v", r, err)
 	}
 }

@@ -167,7 +167,7 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 func (c *Cluster) confirmTether(ctx context.Context, k directory.Known, o api.TetherOptions) error {
 	var peer v1alpha1.Peer
 	if k.Peer != nil {
-		if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); client.IgnoreNotFound(err) != nil {
+		if err := c.Client.Get(ctx, named(k.Peer.Name), &peer); client.IgnoreNotFound(err) != nil {
 			return internal(err)
 		}
 	}

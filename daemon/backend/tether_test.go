@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
@@ -76,14 +77,14 @@ func tetherable(t *testing.T, mode *switched, corp *v1alpha1.Peer) *Backend {
 	}
 	log := slog.New(slog.DiscardHandler)
 	contacts := peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log})
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(corp).WithObjects(corp).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(corp).WithObjects(corp).Build())
 	c := &Cluster{Client: objects, Fresh: objects, Fleet: &consumer.Fleet{}, Host: &hosting.Host{Contracts: &grants.Contracts{}}}
 	b := &Backend{
 		Me: me, Directory: directory.New(me, contacts, discovery.NewTable(log), log), Engine: steady{}, Mode: mode, Log: log, News: &notify.Broadcast{},
 		Cluster: func() *Cluster { return c }, Failing: func() []api.Problem { return nil }, Listening: func() []api.Listener { return nil },
 		Exposed: func() *api.Exposed { return nil }, Publish: func(api.Event) {},
 	}
-	b.Directory.SetPeers([]v1alpha1.Peer{*corp})
+	b.Directory.SetPeers([]*v1alpha1.Peer{corp})
 	return b
 }
 
@@ -276,7 +277,7 @@ func TestARequestToBeRunIsShownAsSuch(t *testing.T) {
 		peering.TetherAsks: {"this cluster runs it; its users work in team-a (edit)", "", "alice asks to be run by this cluster: this cluster runs it; its users work in team-a (edit)"},
 		peering.TetherNo:   {"", "no TetherPolicy there is for this laptop", "alice asks to be run by this cluster: nothing: no TetherPolicy there is for this laptop"},
 	} {
-		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build()
+		objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build())
 		c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Company: policies{answer}, Name: "corp", Log: slog.New(slog.DiscardHandler)})}
 		v, err := c.wouldGet(t.Context(), r)
 		if err != nil || !v.Tether || len(v.Granted) > 0 || v.Means != want.means || v.Refusal != want.refusal {

@@ -41,7 +41,7 @@ func TestPeeringAgain(t *testing.T) {
 	if peer.Status = status; alice.Status().Update(t.Context(), peer) != nil {
 		t.Fatal("bob is no peer")
 	}
-	p := provider.New(provider.Config{Client: bob.Client, Fresh: bob.Client, Identity: bob.me, Name: "bob", Patience: time.Minute,
+	p := provider.New(provider.Config{Client: bob.Ledger, Fresh: bob.Client, Identity: bob.me, Name: "bob", Patience: time.Minute,
 		Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
 	directory := newAt(t, alice.me, serveHandler(t, bob.me, provided{Provider: p}))
 	r := newReconciler(alice, directory, &noted{}, &provider.Notices{})

@@ -16,16 +16,9 @@ import (
 )
 
 // contractsOf are those with a Peer.
-func (r *Reconciler) contractsOf(ctx context.Context, peer client.Object) []ctrl.Request {
-	var list v1alpha1.ContractList
-	if err := r.Client.List(ctx, &list); err != nil {
-		r.Log.Warn("the contracts with a peer that was forgotten may stand on", "peer", peer.GetName(), "err", err)
-	}
-	var all []ctrl.Request
-	for _, ctr := range list.Items {
-		if ctr.Spec.Peer == peer.GetName() {
-			all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&ctr)})
-		}
+func (r *Reconciler) contractsOf(_ context.Context, peer client.Object) (all []ctrl.Request) {
+	for _, ctr := range r.Client.Now().With(peer.GetName(), "") {
+		all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)})
 	}
 	return all
 }
@@ -38,7 +31,7 @@ func (r *Reconciler) contract(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	var peer v1alpha1.Peer
 	err := r.Client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &peer)
-	if apierrors.IsNotFound(err) { // of a contract signed just now the Peer may be younger than the cache
+	if apierrors.IsNotFound(err) { // the API server has the word: somebody may have put both back, and what ends now ends for good
 		err = r.Fresh.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &peer)
 	}
 	if client.IgnoreNotFound(err) != nil {

@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/consumer"
@@ -63,7 +65,7 @@ func (*noted) Stats(string) (gateway.Stats, bool) { return gateway.Stats{}, fals
 
 // cluster is one laptop's objects and what its owner was told.
 type cluster struct {
-	client.Client
+	*ledger.Ledger
 	me     *identity.Identity
 	events []api.Event
 }
@@ -77,7 +79,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
-	return &cluster{Client: c, me: load(t)}
+	return &cluster{Ledger: ledgertest.Over(t, c), me: load(t)}
 }
 
 func load(t *testing.T) *identity.Identity {
@@ -180,12 +182,12 @@ func newBoth(t *testing.T, contact peering.Contact, of func(me, bob *identity.Id
 func newReconciler(c *cluster, directory link.Directory, n *noted, notices *provider.Notices) *Reconciler {
 	log := slog.New(slog.DiscardHandler)
 	announce := func(e api.Event) { c.events = append(c.events, e) }
-	linker := link.New(c.Client, link.Config{Gateway: n, Log: log})
+	linker := link.New(c.Ledger, link.Config{Gateway: n, Log: log})
 	return New(Config{
-		Client: c.Client, Fresh: c.Client, Directory: directory, Linker: linker, Fleet: n, Announce: announce, Log: log,
-		Provider: provider.New(provider.Config{Client: c.Client, Fresh: c.Client, Identity: c.me, Name: "alice", Patience: time.Minute, Host: n,
+		Client: c.Ledger, Fresh: c.Client, Directory: directory, Linker: linker, Fleet: n, Announce: announce, Log: log,
+		Provider: provider.New(provider.Config{Client: c.Ledger, Fresh: c.Client, Identity: c.me, Name: "alice", Patience: time.Minute, Host: n,
 			Linker: linker, Notices: notices, Announce: announce, Log: log}),
-		Consumer: consumer.New(consumer.Config{Client: c.Client, Fresh: c.Client, Identity: c.me, Name: "alice", Directory: directory,
+		Consumer: consumer.New(consumer.Config{Client: c.Ledger, Fresh: c.Client, Identity: c.me, Name: "alice", Directory: directory,
 			Endpoints: func() []string { return nil }, Fleet: n, Announce: announce, Log: log}),
 	})
 }
@@ -434,14 +436,14 @@ func TestAContractIsNotEndedForAPeerThatTheCacheDoesNotHaveYet(t *testing.T) {
 		ctr = held(t, me, bob, v1alpha1.RoleProvider, time.Hour)
 		return []client.Object{ctr}
 	})
-	w.r.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+	w.r.Client = ledgertest.Over(t, interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*v1alpha1.Peer); ok {
 				return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("peers").GroupResource(), key.Name)
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
-	})
+	}))
 	look := func() v1alpha1.Contract {
 		t.Helper()
 		if _, err := w.r.contract(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)}); err != nil {

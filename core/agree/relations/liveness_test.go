@@ -65,11 +65,11 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 		}
 		r := newReconciler(alice, away{c.contact}, told, nil)
 		if !c.contact.Works() {
-			if _, err := r.Consumer.Outgoing(t.Context(), alice.peer(t, "bob"), c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
+			if _, err := r.Consumer.Outgoing(t.Context(), alice.peer(t, "bob"), c.contact, []*v1alpha1.Contract{ctr}, nil); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := r.Provider.Incoming(t.Context(), alice.peer(t, "bob"), c.contact.Presence, []v1alpha1.Contract{*ctr}, nil); err != nil {
+		if err := r.Provider.Incoming(t.Context(), alice.peer(t, "bob"), c.contact.Presence, []*v1alpha1.Contract{ctr}, nil); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if !slices.Equal(told.told, c.want) {

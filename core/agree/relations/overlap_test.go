@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
@@ -52,7 +53,7 @@ func TestAnOverlapIsShownAndRenewedWhenTheLastGuestEnds(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"},
 		Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}},
 	}
-	objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build())
 	var laps []netip.Prefix
 	guests := true
 	var unknown error
@@ -106,7 +107,7 @@ func TestTheOthersHearOfTheAddressSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	bob, carol := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "carol"}}
-	r := New(Config{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(bob, carol).Build()})
+	r := New(Config{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(bob, carol).Build())})
 	since := time.Now()
 	r.synced["bob"], r.synced["carol"] = since, since
 	if got := r.outdated(t.Context(), bob); !slices.Equal(got, named("carol")) || r.synced["bob"] != since || !r.synced["carol"].IsZero() {
@@ -186,7 +187,7 @@ func TestWhoeverBecomesAProviderHearsOfTheAddressSpace(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(peer).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(peer).Build())
 	var laps []netip.Prefix
 	r := New(Config{Client: objects, Directory: deaf{}, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{
 		Gateway: around{laps: &laps}, Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return false, false, nil },

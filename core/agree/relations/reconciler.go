@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/consumer"
@@ -46,8 +47,8 @@ const otherVersion = time.Minute
 
 // Config is what a Reconciler needs.
 type Config struct {
-	Client    client.Client
-	Fresh     client.Reader // past the cache
+	Client    *ledger.Ledger
+	Fresh     client.Reader // the API server, before a contract is ended for want of its Peer
 	Directory link.Directory
 	Linker    *link.Linker
 	Consumer  *consumer.Consumer
@@ -122,9 +123,8 @@ func (r *Reconciler) Poke(peer string) {
 // Told handles a peer's notice that a contract ended, then compares the contracts that both sides hold.
 func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
 	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
-		contracts, err := record.Contracts(ctx, r.Client, peer, role)
-		ctr := record.Live(contracts)
-		if err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
+		ctr := r.Client.Now().InForce(peer, role)
+		if ctr == nil || ctr.Spec.ID != notice.Contract {
 			continue
 		}
 		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
@@ -173,15 +173,11 @@ var guestsMoved = predicate.Funcs{
 }
 
 // outdated are the other Peers: they know this cluster's address space as it was.
-func (r *Reconciler) outdated(ctx context.Context, moved client.Object) (all []ctrl.Request) {
-	var peers v1alpha1.PeerList
-	if err := r.Client.List(ctx, &peers); err != nil {
-		r.Log.Warn("providers may not know all of this cluster's addresses", "err", err)
-	}
-	for i := range peers.Items {
-		if name := peers.Items[i].Name; name != moved.GetName() {
-			r.mark(name, time.Time{})
-			all = append(all, named(name)...)
+func (r *Reconciler) outdated(_ context.Context, moved client.Object) (all []ctrl.Request) {
+	for _, peer := range r.Client.Now().Peers {
+		if peer.Name != moved.GetName() {
+			r.mark(peer.Name, time.Time{})
+			all = append(all, named(peer.Name)...)
 		}
 	}
 	return all
@@ -199,18 +195,12 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Consumer.Forget(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	consuming, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
-	if err != nil {
-		return ctrl.Result{}, err
+	with := func(role v1alpha1.Role) []*v1alpha1.Contract { // one of another key is ended by its own reconciler
+		return slices.DeleteFunc(r.Client.Now().With(peer.Name, role), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, &peer) })
 	}
-	providing, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleProvider)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	anothers := func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, &peer) } // its own reconciler ends it
-	consuming, providing = slices.DeleteFunc(consuming, anothers), slices.DeleteFunc(providing, anothers)
 	contact := r.Directory.Contact(&peer)
-	again, syncErr := r.sync(ctx, &peer, contact, record.Live(consuming), record.Live(providing))
+	again, syncErr := r.sync(ctx, &peer, contact, ledger.Live(with(v1alpha1.RoleConsumer)), ledger.Live(with(v1alpha1.RoleProvider)))
+	consuming, providing := with(v1alpha1.RoleConsumer), with(v1alpha1.RoleProvider)
 	if syncErr != nil {
 		r.Log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
@@ -220,8 +210,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact.Presence)
-	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
+	err := errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(ledger.Live(consuming)), untilOver(ledger.Live(providing)))}, err
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.
@@ -309,8 +299,6 @@ func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *
 		if err := record.EndContract(ctx, r.Client, ctr, v1alpha1.EndedByPeer); err != nil {
 			return 0, err
 		}
-		now := metav1.Now()
-		ctr.DeletionTimestamp = &now // as the next to read it will see it
 	}
 	return again, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
@@ -36,7 +37,7 @@ func TestTheTunnelsConditionIsWrittenWhenItChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x"}}}
-	objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build()
+	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build())
 	told, states := &heardOf{}, map[string]gateway.Stats{}
 	r := New(Config{Client: objects, Fleet: told, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{Gateway: tunnels{stats: states}})})
 	here := presence.Presence{State: presence.Reachable, Since: time.Now().Add(-time.Hour)}

@@ -14,7 +14,7 @@ import (
 
 // Notes are sentences for the owner about parts of a policy that have no, or less, effect: amounts beyond what the nodes can allocate together, or
 // beyond what the owner's own pods leave; a validity that cannot work; names of unknown peers. peers are those of this cluster.
-func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1.Peer) []string {
+func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha1.Peer) []string {
 	var notes []string
 	shared := Amounts(policy, there.Nodes)
 	for _, name := range essential { // without any of them nothing is offered at all
@@ -49,7 +49,7 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1
 		if _, err := identity.ParseID(entry); err == nil {
 			continue
 		}
-		if !slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return names(entry, &p) }) {
+		if !slices.ContainsFunc(peers, func(p *v1alpha1.Peer) bool { return names(entry, p) }) {
 			notes = append(notes, fmt.Sprintf("no peer %s was accepted here, so that name stands for nobody", entry))
 		}
 	}
@@ -69,16 +69,16 @@ func (e *UnknownName) Error() string {
 
 // Resolve gives the IDs that names and IDs stand for, as a policy keeps them: a name could be another's tomorrow.
 // The error is an *UnknownName.
-func Resolve(refs []string, peers []v1alpha1.Peer) ([]string, error) {
+func Resolve(refs []string, peers []*v1alpha1.Peer) ([]string, error) {
 	var ids []string
 	for _, ref := range refs {
 		id, err := identity.ParseID(ref)
 		if err != nil {
-			i := slices.IndexFunc(peers, func(p v1alpha1.Peer) bool { return p.Name == ref })
+			i := slices.IndexFunc(peers, func(p *v1alpha1.Peer) bool { return p.Name == ref })
 			if i < 0 {
 				return nil, &UnknownName{Name: ref}
 			}
-			if id, err = identity.ParseID(peers[i].Spec.ID); err != nil || !Accepted(&peers[i]) {
+			if id, err = identity.ParseID(peers[i].Spec.ID); err != nil || !Accepted(peers[i]) {
 				return nil, &UnknownName{Name: ref, ID: peers[i].Spec.ID}
 			}
 		}

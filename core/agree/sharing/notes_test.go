@@ -16,7 +16,7 @@ import (
 
 func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
 	node := list("cpu", "2", "memory", "4Gi", "pods", "110")
-	peers := []v1alpha1.Peer{*acceptedPeer("bob", bobID), {}}
+	peers := []*v1alpha1.Peer{acceptedPeer("bob", bobID), {}}
 	peers[1].Name, peers[1].Spec.ID, peers[1].ResourceVersion = "carol", carolID, "1"
 	p := policy("p", func(s *v1alpha1.SharingPolicySpec) {
 		s.Amounts = map[string]v1alpha1.Amount{"cpu": "900", "memory": "4Gi", "pods": "50%", "example.com/fpga": "3"}
@@ -63,7 +63,7 @@ func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
 func TestNamesBecomeIDsWhenTheyAreWritten(t *testing.T) {
 	impostor := acceptedPeer("carol", identity.ID{9}.String())
 	impostor.Status.Conditions = nil
-	peers := []v1alpha1.Peer{*acceptedPeer("bob", bobID), *impostor}
+	peers := []*v1alpha1.Peer{acceptedPeer("bob", bobID), impostor}
 	got, err := Resolve([]string{"bob", strings.ToLower(carolID), bobID}, peers)
 	if want := []string{bobID, carolID}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)

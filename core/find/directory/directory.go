@@ -64,11 +64,11 @@ func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Ta
 }
 
 // SetPeers tells the directory what the cluster remembers.
-func (d *Directory) SetPeers(peers []v1alpha1.Peer) {
+func (d *Directory) SetPeers(peers []*v1alpha1.Peer) {
 	byID := make(map[identity.ID]*v1alpha1.Peer, len(peers))
-	for i := range peers {
-		if id, err := identity.ParseID(peers[i].Spec.ID); err == nil {
-			byID[id] = &peers[i]
+	for _, peer := range peers {
+		if id, err := identity.ParseID(peer.Spec.ID); err == nil {
+			byID[id] = peer
 		}
 	}
 	d.mu.Lock()

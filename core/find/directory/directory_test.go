@@ -46,16 +46,16 @@ func TestNamesOfPeersAreFollowed(t *testing.T) {
 		}
 	})
 	bob, carol, dave := identity.ID{1}, identity.ID{2}, identity.ID{3}
-	peer := func(id identity.ID, name string) v1alpha1.Peer {
-		return v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: id.String(), DNSName: name}}
+	peer := func(id identity.ID, name string) *v1alpha1.Peer {
+		return &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: id.String(), DNSName: name}}
 	}
-	d.SetPeers([]v1alpha1.Peer{peer(carol, "Corp.example."), peer(bob, "bob.example:7000"), peer(dave, ""), peer(identity.ID{4}, "no name")})
+	d.SetPeers([]*v1alpha1.Peer{peer(carol, "Corp.example."), peer(bob, "bob.example:7000"), peer(dave, ""), peer(identity.ID{4}, "no name")})
 	if want := []string{"bob.example:7000 " + bob.Short(), "corp.example " + carol.Short()}; !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
 	added := peer(dave, "dave.example")
-	d.Remember(&added)
-	d.SetPeers([]v1alpha1.Peer{added})
+	d.Remember(added)
+	d.SetPeers([]*v1alpha1.Peer{added})
 	if want := []string{"dave.example " + dave.Short()}; !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
@@ -82,8 +82,8 @@ func TestWhoCallsFromElsewhereIsLookedForThere(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	d := New(me, peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log}), discovery.NewTable(log), log)
 	const before = "192.0.2.3:30450 corp.example:7000"
-	corp := v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{1}.String(), Endpoints: strings.Fields(before)}}
-	d.SetPeers([]v1alpha1.Peer{corp})
+	corp := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{1}.String(), Endpoints: strings.Fields(before)}}
+	d.SetPeers([]*v1alpha1.Peer{corp})
 	for _, step := range []struct{ from, want string }{
 		{"", before},
 		{"192.0.2.3", before + " 192.0.2.3:7000"},
@@ -100,8 +100,8 @@ func TestWhoCallsFromElsewhereIsLookedForThere(t *testing.T) {
 			t.Errorf("from %q: %v, want %s", step.from, all, step.want)
 		}
 	}
-	late := v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{2}.String(), Endpoints: []string{"192.0.2.9:6450"}}}
-	d.SetPeers([]v1alpha1.Peer{late})
+	late := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{2}.String(), Endpoints: []string{"192.0.2.9:6450"}}}
+	d.SetPeers([]*v1alpha1.Peer{late})
 	if got := strings.Join(d.All()[0].Addresses, " "); got != "192.0.2.9:6450 [2001:db8::4]:6450" {
 		t.Error(got)
 	}

@@ -1,16 +1,18 @@
 package company
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -21,9 +23,7 @@ import (
 // Weigh says how a laptop's request to be tethered would be answered, and by which TetherPolicy; why is the reason of a no. For a stranger,
 // pass the Peer that it would become.
 func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (says peering.TetherAnswer, policy, why string, err error) {
-	if by, err := c.tetheredTo(ctx, ""); err != nil {
-		return peering.TetherNo, "", "", err
-	} else if by {
+	if c.tetheredTo("") {
 		return peering.TetherNo, "", isLaptop, nil
 	}
 	of, err := c.policyFor(ctx, peer)
@@ -40,19 +40,12 @@ func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (says peering.
 const isLaptop = "it is a tethered laptop itself"
 
 // tetheredTo reports whether this cluster is tethered, or asks to be, to the cluster with this ID, or to any with "".
-func (c *Company) tetheredTo(ctx context.Context, id string) (bool, error) {
-	var peers v1alpha1.PeerList
-	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("look whether this cluster is run by another: %w", err)
-	}
-	for i := range peers.Items {
-		p := &peers.Items[i]
+func (c *Company) tetheredTo(id string) bool {
+	return slices.ContainsFunc(c.cfg.Client.Now().Peers, func(p *v1alpha1.Peer) bool {
 		asks := p.Spec.Request != nil && p.Spec.Request.Tether
-		if runs := p.Status.Tether != nil && p.Status.Tether.Role == v1alpha1.TetherLaptop; (asks || runs) && (id == "" || p.Spec.ID == id) {
-			return true, nil
-		}
-	}
-	return false, nil
+		runs := p.Status.Tether != nil && p.Status.Tether.Role == v1alpha1.TetherLaptop
+		return (asks || runs) && (id == "" || p.Spec.ID == id)
+	})
 }
 
 // Grant is the user name and the namespaces that the users of a laptop get here.
@@ -93,13 +86,9 @@ func (c *Company) places(ctx context.Context, peer *v1alpha1.Peer) (all []place,
 
 // placesOf are those of the laptop with this ID. It answers from memory.
 func (c *Company) placesOf(ctx context.Context, id string) ([]place, error) {
-	of, err := identity.ParseID(id)
-	if err != nil {
-		return nil, err
-	}
-	peer, err := record.PeerByID(ctx, c.cfg.Client, of)
-	if err != nil || peer == nil {
-		return nil, err
+	peer := c.cfg.Client.Now().Peer(id)
+	if peer == nil {
+		return nil, nil
 	}
 	all, _, err := c.places(ctx, peer)
 	return all, err
@@ -117,13 +106,7 @@ func notItsOwn(namespace string, peer *v1alpha1.Peer) string {
 
 // Tether implements peering.Handler. It never answers CodeNotFound: a stranger gets TetherNo.
 func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
-	peer, err := record.PeerByID(ctx, c.cfg.Client, caller.ID)
-	if err != nil {
-		return peering.Tether{}, err
-	}
-	if peer == nil {
-		peer = &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}
-	}
+	peer := cmp.Or(c.cfg.Client.Now().Peer(caller.ID.String()), &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}})
 	if runs(peer) {
 		return c.runsAnswer(ctx, peer)
 	}
@@ -163,15 +146,13 @@ func (c *Company) runsAnswer(ctx context.Context, peer *v1alpha1.Peer) (peering.
 func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
 	c.beginning.Lock()
 	defer c.beginning.Unlock()
-	// Not from the cache: the owner may have accepted a moment ago, and a laptop that hears CodeNotFound gives up.
-	peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
+	// What anybody wrote counts: the owner may have accepted a moment ago, and a laptop that hears CodeNotFound gives up.
+	now, err := ledger.Read(ctx, c.cfg.Fresh)
 	if err != nil {
 		return peering.Tether{}, err
 	}
-	request, err := c.accepted(ctx, caller.ID)
+	peer, request := now.Peer(caller.ID.String()), acceptedRequest(now, caller.ID.String())
 	switch {
-	case err != nil:
-		return peering.Tether{}, err
 	case peer != nil && runs(peer):
 		c.used(ctx, request)
 		return c.begun(ctx, peer)
@@ -180,9 +161,7 @@ func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peeri
 	case request == nil:
 		return peering.Tether{}, peering.Refuse(peering.CodeForbidden, "nothing was accepted by which this laptop could be run", "ask first: `kith tether`")
 	}
-	if by, err := c.tetheredTo(ctx, ""); err != nil {
-		return peering.Tether{}, err
-	} else if by {
+	if c.tetheredTo("") {
 		return peering.Tether{}, peering.Refuse(peering.CodeConflict, isLaptop, "untether it first")
 	}
 	if peer, err = c.begin(ctx, caller.ID, request); err != nil {
@@ -191,37 +170,23 @@ func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peeri
 	return c.begun(ctx, peer)
 }
 
-// begun answers once the cache shows the tether and the laptop's users have their rights, so that their first request is not refused.
+// begun answers once the laptop's users have their rights, so that their first request is not refused.
 func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
 	if _, err := c.provide(ctx, peer); err != nil { // the reconciler tries again
 		c.cfg.Log.Warn("the users of a tethered laptop have no rights yet", "peer", peer.Name, "err", err)
 	}
-	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, cacheLag, true, func(ctx context.Context) (bool, error) {
-		return c.admitted(ctx, peer.Spec.ID), nil
-	})
-	if err != nil {
-		return peering.Tether{}, fmt.Errorf("wait until the tether of %s is known here: %w", peer.Name, err)
-	}
 	return c.runsAnswer(ctx, peer)
 }
 
-// cacheLag is how long the cache may take to show what was written.
-const cacheLag = 5 * time.Second
-
-// accepted is the request of a laptop to be run that was accepted here; nil when there is none.
-func (c *Company) accepted(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
-	var list v1alpha1.PeeringRequestList
-	if err := c.cfg.Fresh.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("look for what was accepted: %w", err)
-	}
-	for i := range list.Items {
-		r := &list.Items[i]
-		if r.Spec.Tether && r.Spec.PeerID == id.String() && r.DeletionTimestamp == nil &&
+// acceptedRequest is the request of a laptop to be run that was accepted here; nil when there is none.
+func acceptedRequest(now *ledger.Snapshot, id string) *v1alpha1.PeeringRequest {
+	for _, r := range now.Requests {
+		if r.Spec.Tether && r.Spec.PeerID == id && r.DeletionTimestamp == nil &&
 			r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
-			return r, nil
+			return r
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // begin sets spec.tethered on the laptop's Peer; the reconciler does the rest.
@@ -298,9 +263,13 @@ func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alph
 // EndTether implements peering.Handler.
 func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
-		if err != nil || peer == nil || peer.Spec.Tethered == nil {
+		now, err := ledger.Read(ctx, c.cfg.Fresh) // the kithd that led before this one may have begun the tether
+		if err != nil {
 			return err
+		}
+		peer := now.Peer(caller.ID.String())
+		if peer == nil || peer.Spec.Tethered == nil {
+			return nil
 		}
 		if err := c.end(ctx, peer); err != nil {
 			return err

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
@@ -38,7 +39,7 @@ import (
 
 // Config is what a Company needs.
 type Config struct {
-	Client   client.Client
+	Client   *ledger.Ledger
 	Fresh    client.Reader // past the cache
 	REST     *rest.Config  // to the API server, with every right there
 	Roles    []string      // ClusterRoles that a TetherPolicy may give, anyRole for all that Kubernetes lets it
@@ -123,14 +124,10 @@ func named(peer string) []ctrl.Request {
 }
 
 // everybody lists the laptops that a policy may select.
-func (c *Company) everybody(ctx context.Context, _ client.Object) (all []ctrl.Request) {
-	var peers v1alpha1.PeerList
-	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
-		c.cfg.Log.Warn("a change of a TetherPolicy may not reach all laptops", "err", err)
-	}
-	for i := range peers.Items {
-		if peers.Items[i].Spec.Tethered != nil {
-			all = append(all, named(peers.Items[i].Name)...)
+func (c *Company) everybody(context.Context, client.Object) (all []ctrl.Request) {
+	for _, peer := range c.cfg.Client.Now().Peers {
+		if peer.Spec.Tethered != nil {
+			all = append(all, named(peer.Name)...)
 		}
 	}
 	return all

@@ -16,9 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/trust/audit"
 	"kith.dev/core/trust/wire"
@@ -163,12 +161,9 @@ func (c *Company) newDoor() (*apiproxy.Door, error) {
 }
 
 // admitted reports whether this cluster runs the laptop with this ID. It answers from memory.
-func (c *Company) admitted(ctx context.Context, id string) bool {
-	var peers v1alpha1.PeerList
-	if user(id) == "" || c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
-		return false
-	}
-	return slices.ContainsFunc(peers.Items, func(p v1alpha1.Peer) bool { return p.Spec.ID == id && runs(&p) })
+func (c *Company) admitted(_ context.Context, id string) bool {
+	peer := c.cfg.Client.Now().Peer(id)
+	return user(id) != "" && peer != nil && runs(peer)
 }
 
 // Serve answers what a user of a laptop asks of the API server; id is the laptop's (identity.ID.String). Refusals are Kubernetes Status

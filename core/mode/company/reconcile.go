@@ -34,11 +34,7 @@ func (c *Company) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 }
 
 func (c *Company) reconcile(ctx context.Context, peer *v1alpha1.Peer) (again time.Duration, err error) {
-	contracts, err := record.Contracts(ctx, c.cfg.Client, peer.Name, v1alpha1.RoleConsumer)
-	if err != nil {
-		return 0, err
-	}
-	ended := len(contracts) == 0
+	ended := len(c.cfg.Client.Now().With(peer.Name, v1alpha1.RoleConsumer)) == 0
 	if was := peer.Status.Tether; peer.Spec.Tethered == nil && (was == nil || was.Role != v1alpha1.TetherCompany) {
 		return 0, c.withdraw(ctx, peer.Name)
 	}

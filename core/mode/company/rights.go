@@ -221,13 +221,8 @@ func (c *Company) replace(ctx context.Context, there, want client.Object) error 
 
 // prune removes what no laptop has any more: it compares all that Kith made for tethers with what the policies give now.
 func (c *Company) prune(ctx context.Context) error {
-	var peers v1alpha1.PeerList
-	if err := c.cfg.Fresh.List(ctx, &peers); err != nil { // the cache may not know the youngest tether
-		return fmt.Errorf("look which laptops are tethered: %w", err)
-	}
 	wanted := map[string]bool{}
-	for i := range peers.Items {
-		peer := &peers.Items[i]
+	for _, peer := range c.cfg.Client.Now().Peers {
 		if !runs(peer) {
 			continue
 		}

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -34,7 +36,7 @@ var (
 type world struct {
 	*testing.T
 	*Company
-	client  client.Client
+	client  *ledger.Ledger
 	events  []api.Event
 	refused []string // by the door
 }
@@ -56,8 +58,8 @@ func newWorldAt(t *testing.T, config *rest.Config, objects ...client.Object) *wo
 		objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}})
 	}
 	w := &world{T: t}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.TetherPolicy{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
+	w.client = ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.TetherPolicy{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build())
 	audits := audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(door audit.Door, reason audit.Reason) {
 		w.refused = append(w.refused, string(door)+"/"+string(reason))
 	}})

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
 	"kith.dev/core/provide/hosting/door"
@@ -49,12 +50,12 @@ type Host struct {
 // New registers the provider's reconcilers with mgr; they work while mgr runs. The identity mgr uses must be
 // allowed what the tenants are, and more: it binds roles, makes namespaces and deletes pods. Refusals are noted in
 // audits, which may be nil.
-func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error) {
+func New(mgr manager.Manager, agreed *ledger.Ledger, audits *audit.Log, log *slog.Logger) (*Host, error) {
 	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
-	contracts := grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log)
+	contracts := grants.NewContracts(mgr.GetAPIReader(), agreed, log)
 	h := &Host{client: mgr.GetClient(), Contracts: contracts, Allocations: grants.NewAllocations(), log: log}
 	h.Counter = &door.Counter{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}

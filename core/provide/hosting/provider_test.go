@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/tenants"
@@ -24,7 +25,7 @@ type provider struct {
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	c := hostingtest.Client(t, objects...)
-	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
+	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, ledgertest.Over(t, c), slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
 	p.tenants = tenants.New(c, c, p.contracts, p.allocations, nil, slog.New(slog.DiscardHandler))
 	return p
 }

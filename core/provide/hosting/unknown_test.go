@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/tenants"
 )
@@ -31,7 +32,7 @@ func counted(d *provider) (reads *atomic.Int32) {
 		},
 	})
 	log := slog.New(slog.DiscardHandler)
-	d.contracts = grants.NewContracts(live, d.client, log)
+	d.contracts = grants.NewContracts(live, ledgertest.Over(d, d.client), log)
 	d.tenants = tenants.New(d.client, live, d.contracts, d.allocations, nil, log)
 	return reads
 }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/v1alpha1/crds"
@@ -177,7 +178,11 @@ func (p *provider) start() {
 	if err != nil {
 		p.Fatal(err)
 	}
-	if p.host, err = hosting.New(mgr, nil, log); err != nil {
+	agreed, err := ledger.New(p.Context(), mgr.GetClient(), mgr.GetCache())
+	if err != nil {
+		p.Fatal(err)
+	}
+	if p.host, err = hosting.New(mgr, agreed, nil, log); err != nil {
 		p.Fatal(err)
 	}
 	if p.door, err = door.NewDoor(p.config, p.host, nil, log); err != nil {
@@ -195,6 +200,7 @@ func (p *provider) start() {
 	if err := p.host.Install(ctx); err != nil {
 		p.Fatal(err)
 	}
+	mgr.GetCache().WaitForCacheSync(ctx)
 	if err := p.host.Load(ctx); err != nil {
 		p.Fatal(err)
 	}

@@ -136,14 +136,10 @@ func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, erro
 
 // consider signs an offer if nothing (more) needs the owner's confirmation; else it shows in the status what does.
 func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
-	contracts, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
-	if err != nil {
-		return err
-	}
 	if err := tooShort(offer); err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "nothing was signed with "+peer.Name, err.Error())
 	}
-	old := record.Live(contracts)
+	old := r.Client.Now().InForce(peer.Name, v1alpha1.RoleConsumer)
 	var inForce *contract.Document
 	if old != nil {
 		doc, err := contract.Parse(old.Spec.Document)

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
@@ -32,7 +34,7 @@ import (
 
 // cluster is one laptop's objects and what its owner was told.
 type cluster struct {
-	client.Client
+	*ledger.Ledger
 	me *identity.Identity
 
 	mu     sync.Mutex
@@ -49,7 +51,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
-	return &cluster{Client: c, me: load(t)}
+	return &cluster{Ledger: ledgertest.Over(t, c), me: load(t)}
 }
 
 func (c *cluster) announce(e api.Event) {
@@ -157,7 +159,7 @@ func (a *consumerSide) start() {
 	if a.r != nil {
 		a.r.Close()
 	}
-	a.r = New(Config{Client: a.Client, Fresh: a.Client, Identity: a.me, Name: "alice", Directory: a.directory,
+	a.r = New(Config{Client: a.Ledger, Fresh: a.Client, Identity: a.me, Name: "alice", Directory: a.directory,
 		Endpoints: func() []string { return nil }, Announce: a.announce, Log: slog.New(slog.DiscardHandler)})
 }
 
@@ -187,11 +189,8 @@ func (a *consumerSide) say(t *testing.T, word v1alpha1.Confirm) {
 func (a *consumerSide) look(t *testing.T) {
 	t.Helper()
 	peer := a.peer(t, "bob")
-	contracts, err := record.Contracts(t.Context(), a, "bob", v1alpha1.RoleConsumer)
-	if err == nil {
-		_, err = a.r.Outgoing(t.Context(), peer, a.directory.Contact(peer), contracts, nil)
-	}
-	if err != nil {
+	contracts := a.Now().With("bob", v1alpha1.RoleConsumer)
+	if _, err := a.r.Outgoing(t.Context(), peer, a.directory.Contact(peer), contracts, nil); err != nil {
 		t.Logf("look: %v", err)
 	}
 }

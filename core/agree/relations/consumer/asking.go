@@ -71,10 +71,7 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return err
 	}
-	inForce, err := InForce(ctx, r.Fresh, peer)
-	if err != nil {
-		return err
-	}
+	inForce := InForce(r.Client.Now(), peer)
 	attempt, known := peer.Spec.Request.Attempt, sharing.Accepted(peer)
 	wanted := Wanted(peer, inForce)
 	if why := r.pointless(peer, wanted, inForce); why != "" {

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
@@ -28,7 +30,7 @@ import (
 // bob is a provider with a cluster of one node with 8 cpu, and counts what is written there.
 type bob struct {
 	*provider.Provider
-	client client.Client
+	client *ledger.Ledger
 	me     *identity.Identity
 	writes atomic.Int32
 }
@@ -50,7 +52,7 @@ func newBob(t *testing.T, objects ...client.Object) *bob {
 	b := &bob{me: load(t)}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, node)...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
-	b.client = interceptor.NewClient(base, interceptor.Funcs{
+	b.client = ledgertest.Over(t, interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			b.writes.Add(1)
 			return c.Create(ctx, o, opts...)
@@ -63,7 +65,7 @@ func newBob(t *testing.T, objects ...client.Object) *bob {
 			b.writes.Add(1)
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
-	})
+	}))
 	b.Provider = provider.New(provider.Config{Client: b.client, Fresh: b.client, Identity: b.me, Name: "bob", Patience: 10 * time.Minute,
 		Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
 	return b

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
@@ -30,8 +31,8 @@ type Fleet interface {
 
 // Config is what a Consumer needs.
 type Config struct {
-	Client    client.Client
-	Fresh     client.Reader // past the cache
+	Client    *ledger.Ledger
+	Fresh     client.Reader // the API server, before something is asked or signed
 	Identity  *identity.Identity
 	Name      string          // of this cluster
 	Endpoints func() []string // of this cluster's peer API, told to those we ask

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
@@ -19,8 +20,8 @@ import (
 
 // Outgoing is the table of what to do in the direction in which this cluster consumes.
 // again is when a contract has to be renewed, zero when nothing is known of that.
-func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
-	ctr, out := record.Live(contracts), peer.Status.Outgoing
+func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, contracts []*v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
+	ctr, out := ledger.Live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
 		r.withdraw(ctx, peer, out.RequestID, false)
@@ -168,17 +169,8 @@ func Wanted(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) corev1.ResourceList
 }
 
 // InForce is the contract in force under which this cluster consumes from a peer; nil when there is none.
-func InForce(ctx context.Context, c client.Reader, peer *v1alpha1.Peer) (*v1alpha1.Contract, error) {
-	name := peer.Status.Outgoing.Contract
-	if name == "" {
-		return nil, nil
-	}
-	var ctr v1alpha1.Contract
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, &ctr); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if ctr.Spec.Role != v1alpha1.RoleConsumer || record.OfAnotherKey(&ctr, peer) {
-		return nil, nil
-	}
-	return record.Live([]v1alpha1.Contract{ctr}), nil
+func InForce(now *ledger.Snapshot, peer *v1alpha1.Peer) *v1alpha1.Contract {
+	return ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleConsumer), func(ctr *v1alpha1.Contract) bool {
+		return ctr.Name != peer.Status.Outgoing.Contract || record.OfAnotherKey(ctr, peer)
+	}))
 }

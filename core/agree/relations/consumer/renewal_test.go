@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -32,8 +34,8 @@ type pair struct {
 	alice            *identity.Identity
 	caller           peering.Caller
 	r                *Consumer
-	client           client.Client // alice's
-	arrives, returns func() bool   // what alice sends, and what bob answers
+	client           *ledger.Ledger // alice's
+	arrives, returns func() bool    // what alice sends, and what bob answers
 	sent             int
 }
 
@@ -50,7 +52,7 @@ func newPair(t *testing.T, policy *v1alpha1.SharingPolicy) *pair {
 	peer := acceptedPeer("bob", w.bob.me.ID())
 	peer.Spec.Request = &v1alpha1.ResourceRequest{}
 	peer.Status.Outgoing.State = v1alpha1.StateConnected
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(peer).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
+	w.client = ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(peer).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build())
 	w.r = New(Config{Client: w.client, Identity: alice, Name: "alice", Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
 	w.r.countersigned = func(ctx context.Context, _ *v1alpha1.Peer, doc *contract.Document) (contract.Signed, error) {
 		for first := doc.Revision; ; doc.Revision++ { // as signWith

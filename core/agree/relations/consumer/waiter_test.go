@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
@@ -36,7 +37,7 @@ func TestAnAnswerIsActedOnOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	peers := &deaf{id: load(t).ID(), me: load(t)}
-	cluster := fake.NewClientBuilder().WithScheme(scheme).Build()
+	cluster := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).Build())
 	r := New(Config{Client: cluster, Fresh: cluster, Directory: peers, Log: slog.New(slog.DiscardHandler)})
 	defer r.Close()
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}

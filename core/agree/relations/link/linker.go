@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
@@ -61,7 +62,7 @@ type Guests func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, er
 //
 // A Link message is answered but changes nothing until its sender has proven its WireGuard key (see binding).
 type Linker struct {
-	client client.Client
+	client *ledger.Ledger
 	cfg    Config
 	room   room // with nothing in it
 
@@ -82,7 +83,7 @@ type plan struct {
 }
 
 // New makes a Linker.
-func New(c client.Client, cfg Config) *Linker {
+func New(c *ledger.Ledger, cfg Config) *Linker {
 	where := room{pool: cfg.Pool, owner: len(cfg.Pool) > 0}
 	if !where.owner {
 		where.pool = netplan.GuestPool()
@@ -121,17 +122,14 @@ const crossPause = 200 * time.Millisecond
 // Answer handles a Link message of the caller and returns this side's. The gateway has the peer before the answer is sent, so that the
 // caller's first WireGuard handshake succeeds.
 func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (ours peering.Link, err error) {
-	peer, err := record.PeerByID(ctx, l.client, caller.ID)
-	if err != nil {
-		return ours, err
-	}
-	if peer == nil || !l.related(ctx, peer, "") {
+	peer := l.client.Now().Peer(caller.ID.String()).DeepCopy()
+	if peer == nil || !l.related(peer, "") {
 		return ours, errNoContract
 	}
 	p := l.plan(peer)
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	if !l.related(ctx, peer, "") { // since a moment ago
+	if !l.related(peer, "") { // since a moment ago
 		return ours, errNoContract
 	}
 	if mine := l.cfg.Identity.ID(); p.proposing.Load() && bytes.Compare(mine[:], caller.ID[:]) < 0 {
@@ -213,7 +211,7 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 		return false, err
 	case proof == nil:
 		return false, peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
-	case !theirs.Here.IsValid() && l.related(ctx, peer, v1alpha1.RoleConsumer):
+	case !theirs.Here.IsValid() && l.related(peer, v1alpha1.RoleConsumer):
 		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: it has no addresses for them", "")
 	}
 	p.turn.Lock()
@@ -221,7 +219,7 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	switch {
 	case p.answered != answered:
 		return false, errCrossed
-	case !l.related(ctx, peer, ""): // since a moment ago
+	case !l.related(peer, ""): // since a moment ago
 		return false, errNoContract
 	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
 		return false, nil
@@ -254,7 +252,7 @@ func same(ours, theirs peering.Link) bool {
 // is forgotten: it is agreed on anew when the peers meet. A network that this laptop came to meanwhile is no reason: guests still have their addresses.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	network := peer.Status.Network
-	if network == nil || !l.related(ctx, peer, "") {
+	if network == nil || !l.related(peer, "") {
 		return nil
 	}
 	if _, told := l.cfg.Gateway.Stats(peer.Spec.ID); told { // by this process, and what is read here may be older
@@ -299,7 +297,7 @@ func (l *Linker) ownRanges(p netplan.Pair) error {
 
 // Drop removes the link to a peer if no contract needs it any more.
 func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
-	if l.related(ctx, peer, "") {
+	if l.related(peer, "") {
 		return nil
 	}
 	p := l.plan(peer)
@@ -321,13 +319,9 @@ func (l *Linker) forget(peer *v1alpha1.Peer) {
 	delete(l.plans, peer.Spec.ID)
 }
 
-// related reports whether there is a contract with the peer, in that role or, with "", in either. It is also true while contracts cannot be
-// read, so that a failure of the API server cuts no link.
-func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer, role v1alpha1.Role) bool {
-	var list v1alpha1.ContractList
-	return l.client.List(ctx, &list) != nil || slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
-		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil && (role == "" || c.Spec.Role == role)
-	})
+// related reports whether there is a contract with the peer, in that role or, with "", in either.
+func (l *Linker) related(peer *v1alpha1.Peer, role v1alpha1.Role) bool {
+	return slices.ContainsFunc(l.client.Now().With(peer.Name, role), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil })
 }
 
 // settle keeps what both said; an error when it cannot be meant, or when it would change and may not. The gateway goes first: what it

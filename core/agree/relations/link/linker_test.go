@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/gateway"
@@ -33,7 +35,7 @@ type side struct {
 	me      *identity.Identity
 	key     gateway.PrivateKey
 	gateway *gateway.Gateway
-	client  client.Client
+	client  *ledger.Ledger
 	config  Config
 	linker  *Linker
 	at      string // of the peer API
@@ -101,7 +103,7 @@ func newSide(t *testing.T, name string) *side {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
+	s.client = ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build())
 	s.config = Config{
 		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Network: usual, Provides: true, Pool: netplan.DefaultPool(), Links: true, Log: log,
 		Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },

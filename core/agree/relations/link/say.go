@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/netplan"
@@ -41,7 +39,7 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to id
 	}
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
-	taken, elsewhere, elsewhere6, err := l.others(ctx, peer)
+	taken, elsewhere, elsewhere6, err := l.others(peer)
 	if err != nil {
 		return fmt.Errorf("see which are in use here: %w", err)
 	}
@@ -107,7 +105,7 @@ func (l *Linker) guestBits() int {
 // others gives the address ranges that this peer must not get. taken: in use on this host, or by another peer, also by one that is not
 // linked now and needs the same range again when it reconnects. elsewhere, elsewhere6: those of this cluster's pods at other peers. The
 // caller holds choosing.
-func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
+func (l *Linker) others(peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
 	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
 		return nil, nil, nil, err
 	}
@@ -116,15 +114,11 @@ func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewh
 			taken = append(slices.Concat(taken, aliasesOf(p.aliases), p.ipv6), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
 		}
 	}
-	var peers v1alpha1.PeerList
-	if err := l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, nil, err
-	}
-	for i := range peers.Items {
-		if peers.Items[i].Name == peer.Name {
+	for _, other := range l.client.Now().Peers {
+		if other.Name == peer.Name {
 			continue
 		}
-		pair, _ := peers.Items[i].Status.Network.Pair(netip.Prefix{})
+		pair, _ := other.Status.Network.Pair(netip.Prefix{})
 		taken = append(taken, pair.Ranges()...)
 		if pair.There.IsValid() {
 			elsewhere = append(elsewhere, pair.There)

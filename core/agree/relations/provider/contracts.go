@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
@@ -24,30 +25,18 @@ const (
 )
 
 // Contracts lists the contracts with the caller, also those that are ending, so that the caller can compare them with its own.
-func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	// Its Peer may be younger than the cache: not to know it ends the contract.
-	lately := peer == nil && time.Since(p.lastSigned(caller.ID)) < record.Young
-	if err != nil || peer == nil && !lately {
-		return nil, err
+func (p *Provider) Contracts(_ context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
+	now := p.Client.Now()
+	peer := now.Peer(caller.ID.String())
+	if peer == nil {
+		return nil, nil
 	}
-	if !p.mayCompare(caller.ID) {
+	limiter, _ := p.compares.LoadOrStore(caller.ID, rate.NewLimiter(compareRate, compareBurst))
+	if !limiter.(*rate.Limiter).Allow() {
 		return nil, peering.Refuse(peering.CodeRateLimited, "the contracts were asked for too often", "wait a second")
 	}
-	if lately {
-		if peer, err = record.PeerByID(ctx, p.Fresh, caller.ID); err != nil || peer == nil {
-			return nil, err
-		}
-	}
-	var list v1alpha1.ContractList
-	if err := p.Fresh.List(ctx, &list); err != nil { // a cache that is behind would end a contract signed just now
-		return nil, err
-	}
 	var refs []peering.ContractRef
-	for _, ctr := range list.Items {
-		if ctr.Spec.Peer != peer.Name {
-			continue
-		}
+	for _, ctr := range now.With(peer.Name, "") {
 		role := contract.Provider
 		if ctr.Spec.Role == v1alpha1.RoleConsumer {
 			role = contract.Consumer
@@ -66,17 +55,13 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 
 // End ends a contract with the caller, whichever side it is on; what is not there has ended.
 func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) error {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	if err != nil || peer == nil {
-		return err
+	now := p.Client.Now()
+	peer := now.Peer(caller.ID.String())
+	if peer == nil {
+		return nil
 	}
-	var list v1alpha1.ContractList
-	if err := p.Client.List(ctx, &list); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		ctr := &list.Items[i]
-		if ctr.Spec.Peer != peer.Name || ctr.Spec.ID != id || ctr.DeletionTimestamp != nil {
+	for _, ctr := range now.With(peer.Name, "") {
+		if ctr.Spec.ID != id || ctr.DeletionTimestamp != nil {
 			continue
 		}
 		p.Log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
@@ -97,15 +82,9 @@ func (p *Provider) lastSigned(consumer identity.ID) time.Time {
 	return last
 }
 
-// mayCompare reports whether a peer may list its contracts once more now: it is limited, since it reads from the API server and not a cache.
-func (p *Provider) mayCompare(id identity.ID) bool {
-	limiter, _ := p.compares.LoadOrStore(id, rate.NewLimiter(compareRate, compareBurst))
-	return limiter.(*rate.Limiter).Allow()
-}
-
 // Incoming keeps the direction in which this cluster provides.
-func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, there presence.Presence, contracts []v1alpha1.Contract, syncErr error) error {
-	ctr := record.Live(contracts)
+func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, there presence.Presence, contracts []*v1alpha1.Contract, syncErr error) error {
+	ctr := ledger.Live(contracts)
 	switch {
 	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
 		return record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) { record.Step(&s.Incoming, peering.EventEnded, contracts[0].Status.Why) })

@@ -59,9 +59,9 @@ func TestAnEndThatIsSeenLateIsOver(t *testing.T) {
 	d := newWorld(t, peer)
 	for _, step := range []struct {
 		state, want v1alpha1.RelationState
-		contracts   []v1alpha1.Contract
+		contracts   []*v1alpha1.Contract
 	}{
-		{v1alpha1.StateConnected, v1alpha1.StateEnding, []v1alpha1.Contract{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}}}},
+		{v1alpha1.StateConnected, v1alpha1.StateEnding, []*v1alpha1.Contract{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}}}},
 		{v1alpha1.StateEnding, v1alpha1.StateNone, nil},
 		{v1alpha1.StateRequested, v1alpha1.StateRequested, nil},
 	} {

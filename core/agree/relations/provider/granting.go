@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -28,14 +29,12 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	if err != nil {
 		return v1alpha1.Grant{}, fmt.Errorf("request %s: %w", r.Name, err)
 	}
-	peer, err := p.callerAsPeer(ctx, peering.Caller{ID: id}, r.Spec.PeerName)
-	if err != nil {
-		return v1alpha1.Grant{}, err
-	}
+	now := p.Client.Now()
+	peer := asPeer(now, id, r.Spec.PeerName)
 	if r.Spec.Tether {
 		return p.tetherGrant(ctx, peer)
 	}
-	grant, _, _, err := p.grant(ctx, peer, r.Spec.Resources)
+	grant, _, _, err := p.grant(ctx, now, peer, r.Spec.Resources)
 	return grant, err
 }
 
@@ -50,11 +49,8 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 	if err := p.mayAsk(caller, peering.TetherNone); err != nil {
 		return nothing(peering.SupplyNothing, err.Error()), nil
 	}
-	peer, err := p.callerAsPeer(ctx, caller, "")
-	if err != nil {
-		return peering.Supply{}, err
-	}
-	in, _, err := p.offerable(ctx, peer)
+	now := p.Client.Now()
+	in, _, err := p.offerable(ctx, now, asPeer(now, caller.ID, ""))
 	if err != nil {
 		return peering.Supply{}, err
 	}
@@ -70,8 +66,8 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 
 // grant also gives the refusal, nil where something is granted, and the contract that is in force with the peer, nil without one.
 // What the peer says of it is not asked for.
-func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
-	in, ctr, err := p.offerable(ctx, peer)
+func (p *Provider) grant(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
+	in, ctr, err := p.offerable(ctx, now, peer)
 	if err != nil {
 		return v1alpha1.Grant{}, nil, nil, err
 	}
@@ -82,8 +78,8 @@ func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 
 // weigh is grant for a question that has just come. One to change a contract that would change nothing is not put before the
 // owner; who names none may have lost the one he had.
-func (p *Provider) weigh(ctx context.Context, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, error) {
-	grant, no, ctr, err := p.grant(ctx, peer, asked)
+func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, error) {
+	grant, no, ctr, err := p.grant(ctx, now, peer, asked)
 	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) {
 		return grant, no, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
 			" already, and no more of what was asked is free", "ask again when more is shared there")
@@ -156,15 +152,10 @@ func (p *Provider) keepGrant(ctx context.Context, r *v1alpha1.PeeringRequest) er
 }
 
 // waiting are the requests that wait for an answer: what accepting them gives follows from policies, nodes and contracts.
-func (p *Provider) waiting(ctx context.Context, _ client.Object) []ctrl.Request {
-	var list v1alpha1.PeeringRequestList
-	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		p.Log.Warn("what requests would get may be shown as it was", "err", err)
-	}
-	var all []ctrl.Request
-	for i := range list.Items {
-		if Pending(&list.Items[i]) {
-			all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+func (p *Provider) waiting(context.Context, client.Object) (all []ctrl.Request) {
+	for _, r := range p.Client.Now().Requests {
+		if Pending(r) {
+			all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(r)})
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -19,14 +21,12 @@ import (
 )
 
 func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest) (peering.Outcome, error) {
-	peer, err := p.callerAsPeer(ctx, caller, request.Spec.PeerName)
-	if err != nil {
-		return peering.Outcome{}, err
-	}
+	now := p.Client.Now()
+	peer := asPeer(now, caller.ID, request.Spec.PeerName)
 	if request.Spec.Tether {
 		return p.tether(ctx, peer)
 	}
-	resources, policy, err := p.terms(ctx, peer, request)
+	resources, policy, err := p.terms(ctx, now, peer, request)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
 	}
@@ -63,8 +63,8 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 
 // terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
 // renewal. That is nothing new, so a policy that is paused lets it pass.
-func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
-	in, _, err := p.offerable(ctx, peer)
+func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+	in, _, err := p.offerable(ctx, now, peer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,32 +83,25 @@ func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1al
 }
 
 // offerable is what an offer to the peer follows from, but for what it asks, and the contract in force with it; nil without one.
-func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
-	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
+func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
+	if in.Policy, err = p.policyFor(ctx, now, peer); err != nil {
 		return in, nil, err
 	}
-	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
-	if err != nil {
-		return in, nil, err
-	}
-	ctr = record.Live(slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, peer) }))
+	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {
-		in.Has = ctr.Spec.Resources
+		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written
 	}
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
 	}
-	in.Supply.Granted, in.InForce, err = p.promised(ctx, in.Policy, peer)
-	return in, ctr, err
+	in.Supply.Granted, in.InForce = p.promised(ctx, now, in.Policy, peer)
+	return in, ctr, nil
 }
 
-func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
-	var policies v1alpha1.SharingPolicyList
-	if err := p.Client.List(ctx, &policies); err != nil {
-		return nil, fmt.Errorf("read the sharing policies: %w", err)
-	}
-	policy := sharing.Select(policies.Items, peer)
-	if policy == nil { // a cache that does not have yet what the owner wrote a moment ago would refuse in his name
+func (p *Provider) policyFor(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
+	policy := sharing.Select(now.Policies, peer)
+	if policy == nil { // a memory that does not have yet what the owner wrote a moment ago would refuse in his name
+		var policies v1alpha1.SharingPolicyList
 		if err := p.Fresh.List(ctx, &policies); err != nil {
 			return nil, fmt.Errorf("read the sharing policies: %w", err)
 		}
@@ -125,26 +118,19 @@ func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha
 }
 
 // promised are the amounts of contracts with other peers: all, and those under the same policy.
-func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, err error) {
-	var contracts v1alpha1.ContractList
-	if err := p.Client.List(ctx, &contracts); err != nil {
-		return nil, nil, err
-	}
-	for _, ctr := range contracts.Items {
+func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList) {
+	for _, ctr := range now.Contracts {
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
 		}
 		all = append(all, ctr.Spec.Resources)
-		var other v1alpha1.Peer
-		if err := p.Client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
-			return nil, nil, err
-		}
-		if used, err := p.policyFor(ctx, &other); err != nil || used == nil || used.Name != policy.Name {
+		other := cmp.Or(now.PeerNamed(ctr.Spec.Peer), &v1alpha1.Peer{})
+		if used, err := p.policyFor(ctx, now, other); err != nil || used == nil || used.Name != policy.Name {
 			continue
 		}
 		same = append(same, ctr.Spec.Resources)
 	}
-	return all, same, nil
+	return all, same
 }
 
 // Supply is what there is to promise here, but for what is granted of it.

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
@@ -36,8 +35,8 @@ type Host interface {
 
 // Config is what a Provider needs.
 type Config struct {
-	Client   client.Client
-	Fresh    client.Reader // past the cache, which may be behind what this very process wrote
+	Client   *ledger.Ledger
+	Fresh    client.Reader // the API server, for what is countersigned
 	Identity *identity.Identity
 	Name     string        // of this cluster
 	Patience time.Duration // how long a question waits for an answer
@@ -63,13 +62,9 @@ type Provider struct {
 	// asking is held while a request takes one of the places there are.
 	asking sync.Mutex
 
-	made     *cache.Expiring // by name, who made a request that the cache of objects may not have yet
 	signed   *cache.Expiring // by consumer, when something was signed with it last; see mayRenew
 	compares sync.Map        // by ID, of peers that are known: the limiter of Contracts
 }
-
-// lately is how long a request that was made here may be missing in the cache.
-const lately = 10 * time.Second
 
 // New makes a Provider.
 func New(cfg Config) *Provider {
@@ -79,22 +74,18 @@ func New(cfg Config) *Provider {
 	if cfg.Company == nil {
 		cfg.Company = nobody{}
 	}
-	return &Provider{Config: cfg, made: cache.NewExpiring(), signed: cache.NewExpiring()}
+	return &Provider{Config: cfg, signed: cache.NewExpiring()}
 }
 
 // Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
-func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	if err != nil || peer == nil {
-		return false
-	}
-	return sharing.Accepted(peer) || peer.Status.Incoming.Contract != "" || peer.Status.Outgoing.Contract != ""
+func (p *Provider) Recognise(_ context.Context, caller peering.Caller) bool {
+	peer := p.Client.Now().Peer(caller.ID.String())
+	return peer != nil && (sharing.Accepted(peer) || peer.Status.Incoming.Contract != "" || peer.Status.Outgoing.Contract != "")
 }
 
 // Compared says whether the owner compared the caller's key.
-func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	return err == nil && sharing.Accepted(peer)
+func (p *Provider) Compared(_ context.Context, caller peering.Caller) bool {
+	return sharing.Accepted(p.Client.Now().Peer(caller.ID.String()))
 }
 
 // Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
@@ -113,13 +104,11 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	peer, err := p.callerAsPeer(ctx, caller, q.Name)
-	if err != nil {
-		return "", time.Time{}, err
-	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
-	grant, no, err := p.weigh(ctx, peer, q.Contract, resources)
+	now := p.Client.Now()
+	peer := asPeer(now, caller.ID, q.Name)
+	grant, no, err := p.weigh(ctx, now, peer, q.Contract, resources)
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -141,7 +130,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 			Message: received(peer.Name, request, grant),
 		})
 	}
-	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
+	if policy, err := p.policyFor(ctx, now, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
 		if err := p.byPolicy(ctx, request, policy); err != nil {
 			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
 		}
@@ -172,21 +161,12 @@ func received(peer string, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) str
 	return text
 }
 
-// callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
-// before the owner accepted them.
-func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name string) (*v1alpha1.Peer, error) {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	if peer != nil || err != nil {
-		return peer, err
+// asPeer is a caller's Peer, or, for a stranger, what it would be: strangers leave no object here before the owner accepted them.
+func asPeer(now *ledger.Snapshot, id identity.ID, name string) *v1alpha1.Peer {
+	if peer := now.Peer(id.String()); peer != nil {
+		return peer
 	}
-	var list v1alpha1.PeerList
-	if err := p.Client.List(ctx, &list); err != nil {
-		return nil, err
-	}
-	taken := func(n string) bool {
-		return slices.ContainsFunc(list.Items, func(other v1alpha1.Peer) bool { return other.Name == n })
-	}
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: record.NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
+	return record.Stranger(now, id, name)
 }
 
 // Outcome waits for the answer to a request of the caller.
@@ -217,11 +197,7 @@ func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string
 // request reads a request of the caller; those of others do not exist for it.
 func (p *Provider) request(ctx context.Context, caller peering.Caller, id string) (*v1alpha1.PeeringRequest, error) {
 	var request v1alpha1.PeeringRequest
-	key := client.ObjectKey{Name: id}
-	err := p.Client.Get(ctx, key, &request)
-	if by, made := p.made.Get(id); made && by == caller.ID && apierrors.IsNotFound(err) {
-		err = p.Fresh.Get(ctx, key, &request)
-	}
+	err := p.Client.Get(ctx, client.ObjectKey{Name: id}, &request)
 	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
 		return nil, peering.Refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
 	}

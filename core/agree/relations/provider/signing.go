@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
@@ -33,15 +34,19 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if company, joins := p.Mode.Company(); company != "" && (company != caller.ID.String() || !joins) {
 		return signed, peering.Refuse(peering.CodeDeclined, tetheredElsewhere, "")
 	}
-	if again, ok := p.answered(ctx, caller, signed); ok {
+	if again, ok := p.answered(caller, signed); ok {
 		return again, nil
 	}
-	if _, err := p.groundsFor(ctx, caller, doc); err != nil { // who has none waits for nobody, and nobody for him
+	if _, err := p.groundsFor(p.Client.Now(), caller, doc); err != nil { // who has none waits for nobody, and nobody for him
 		return signed, err
 	}
 	p.signing.Lock()
 	defer p.signing.Unlock()
-	on, err := p.groundsFor(ctx, caller, doc)
+	now, err := ledger.Read(ctx, p.Fresh) // the API server: what was promised counts, whoever wrote it
+	if err != nil {
+		return signed, err
+	}
+	on, err := p.groundsFor(now, caller, doc)
 	if err != nil {
 		return signed, err
 	}
@@ -49,17 +54,13 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if on.request != nil {
 		name = on.request.Spec.PeerName
 	}
-	stranger, err := p.callerAsPeer(ctx, caller, name)
-	if err != nil {
-		return signed, err
-	}
-	if err := p.check(ctx, stranger, on.request, doc); err != nil {
+	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on.request, doc); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
 		return signed, err
 	}
-	err = p.keep(ctx, caller, on, signed, doc)
+	err = p.keep(ctx, now, caller, on, signed, doc)
 	p.signed.Set(caller.ID, time.Now(), record.Validity/record.RenewalPause)
 	if err != nil || on.request == nil {
 		return signed, err
@@ -68,13 +69,8 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 }
 
 // acceptedRequest is what entitles a caller to a contract.
-func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
-	var list v1alpha1.PeeringRequestList
-	if err := p.Client.List(ctx, &list); err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		r := &list.Items[i]
+func acceptedRequest(now *ledger.Snapshot, id identity.ID) (*v1alpha1.PeeringRequest, error) {
+	for _, r := range now.Requests {
 		if !r.Spec.Tether && r.Spec.PeerID == id.String() && r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
 			return r, nil
 		}
@@ -83,8 +79,8 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 }
 
 // check holds a document against what the peer may have at this moment; see terms.
-func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
-	offered, policy, err := p.terms(ctx, peer, request)
+func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, now, peer, request)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
@@ -124,7 +120,7 @@ func timely(doc contract.Document, now time.Time, runs time.Duration) error {
 }
 
 // keep writes the signed contract down and makes the stranger a Peer.
-func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, signed contract.Signed, doc contract.Document) error {
+func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peering.Caller, on grounds, signed contract.Signed, doc contract.Document) error {
 	name, endpoints := doc.Consumer.Name, []string(nil)
 	if on.request != nil {
 		name, endpoints = on.request.Spec.PeerName, on.request.Spec.Endpoints
@@ -133,15 +129,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	if err != nil {
 		return err
 	}
-	old, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
-	if err != nil {
-		return err
-	}
-	for i := range old { // a consumer that lost its memory asks anew: what it had ends
-		if on.old != nil && old[i].Name == on.old.Name {
+	for _, old := range now.With(peer.Name, v1alpha1.RoleProvider) { // a consumer that lost its memory asks anew: what it had ends
+		if on.old != nil && old.Name == on.old.Name {
 			continue
 		}
-		if err := client.IgnoreNotFound(p.Client.Delete(ctx, &old[i])); err != nil {
+		if err := client.IgnoreNotFound(p.Client.Delete(ctx, old)); err != nil {
 			return err
 		}
 	}
@@ -199,12 +191,12 @@ type grounds struct {
 }
 
 // groundsFor finds them; the error is a refusal when there are none.
-func (p *Provider) groundsFor(ctx context.Context, caller peering.Caller, doc contract.Document) (g grounds, err error) {
+func (p *Provider) groundsFor(now *ledger.Snapshot, caller peering.Caller, doc contract.Document) (g grounds, err error) {
 	var old contract.Document
-	if g.old, old, err = p.inForce(ctx, caller, doc); err != nil {
+	if g.old, old, err = inForce(now, caller, doc); err != nil {
 		return g, err
 	}
-	g.request, err = p.acceptedRequest(ctx, caller.ID)
+	g.request, err = acceptedRequest(now, caller.ID)
 	var refusal *peering.Problem
 	switch {
 	case g.old == nil:
@@ -232,35 +224,27 @@ func beside(request *v1alpha1.PeeringRequest, old, doc contract.Document) bool {
 
 // ofNobodyElse refuses the ID of another's contract for a new one: consumers choose the IDs, and what is kept by them here,
 // tenants and their pods, must not be another's.
-func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
-	var list v1alpha1.ContractList
-	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("see whose contracts there are: %w", err)
-	}
-	if slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
+func ofNobodyElse(now *ledger.Snapshot, peer, id string) error {
+	if slices.ContainsFunc(now.Contracts, func(c *v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
 		return peering.Refuse(peering.CodeConflict, "there is a contract of that ID already", "draw another ID")
 	}
 	return nil
 }
 
 // contractWith is the contract under which the caller consumes, nil without one, and the name of its Peer.
-func (p *Provider) contractWith(ctx context.Context, caller peering.Caller) (peer string, ctr *v1alpha1.Contract, err error) {
-	of, err := record.PeerByID(ctx, p.Client, caller.ID)
-	if err != nil || of == nil {
-		return "", nil, err
+func contractWith(now *ledger.Snapshot, caller peering.Caller) (peer string, ctr *v1alpha1.Contract) {
+	of := now.Peer(caller.ID.String())
+	if of == nil {
+		return "", nil
 	}
-	contracts, err := record.Contracts(ctx, p.Client, of.Name, v1alpha1.RoleProvider)
-	return of.Name, record.Live(contracts), err
+	return of.Name, now.InForce(of.Name, v1alpha1.RoleProvider)
 }
 
 // inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
-func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
-	peer, ctr, err := p.contractWith(ctx, caller)
-	if err != nil {
-		return nil, old, err
-	}
+func inForce(now *ledger.Snapshot, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
+	peer, ctr := contractWith(now, caller)
 	if ctr == nil || ctr.Spec.ID != doc.ID {
-		return nil, old, p.ofNobodyElse(ctx, peer, doc.ID)
+		return nil, old, ofNobodyElse(now, peer, doc.ID)
 	}
 	if old, err = contract.Parse(ctr.Spec.Document); err != nil {
 		return nil, old, err
@@ -272,9 +256,9 @@ func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contr
 }
 
 // answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
-func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
-	_, ctr, err := p.contractWith(ctx, caller)
-	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
+func (p *Provider) answered(caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
+	_, ctr := contractWith(p.Client.Now(), caller)
+	if ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
 		return sent, false
 	}
 	sent.ProviderSignature = ctr.Spec.ProviderSignature

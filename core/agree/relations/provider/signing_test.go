@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
-	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/contract"
@@ -78,14 +78,14 @@ func TestTwoPeersAreNotPromisedTheSameCore(t *testing.T) {
 	for each, want := range map[string]int32{"8": 1, "5": 1, "4": 2, "3": 2, "1": 8} {
 		t.Run(each+" cpu each", func(t *testing.T) {
 			d := newWorld(t, sharing.Default(100))
-			d.Provider.Client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
+			d.Provider.Client = ledgertest.Over(t, interceptor.NewClient(d.client.Client.(client.WithWatch), interceptor.Funcs{
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 					for range 1000 { // between the look at what is free and the contract others have their turn
 						runtime.Gosched()
 					}
 					return c.Create(ctx, o, opts...)
 				},
-			})
+			}))
 			amounts := map[string]string{"cpu": each, "memory": "1Gi", "pods": "5"}
 			var all []*identity.Identity
 			for range 8 {
@@ -165,9 +165,9 @@ func TestWhatIsCountersigned(t *testing.T) {
 			if err != nil || got.Verify() != nil || len(d.signedOnes(t)) != 1 || len(d.requests(t)) != 0 {
 				t.Fatalf("%v, %v; %d contracts, %d requests", err, got.Verify(), len(d.signedOnes(t)), len(d.requests(t)))
 			}
-			peer, err := record.PeerByID(t.Context(), d.client, alice.ID())
+			peer := d.client.Now().Peer(alice.ID().String())
 			ctr := d.signedOnes(t)[0]
-			if err != nil || peer.Status.Incoming.State != v1alpha1.StateContracted || peer.Status.Incoming.Contract != ctr.Name || !sharing.Accepted(peer) {
+			if peer.Status.Incoming.State != v1alpha1.StateContracted || peer.Status.Incoming.Contract != ctr.Name || !sharing.Accepted(peer) {
 				t.Errorf("%+v, %v", peer, err)
 			}
 			// The answer was lost: the same bytes are signed again, and nothing is written.

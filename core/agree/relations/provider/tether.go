@@ -86,12 +86,9 @@ func whole(owners *v1alpha1.SharingPolicy, nodes corev1.ResourceList) *v1alpha1.
 
 // askTether submits a laptop's request to be tethered to this cluster to its owner, or a TetherPolicy.
 func (p *Provider) askTether(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
-	peer, err := p.callerAsPeer(ctx, caller, q.Name)
-	if err != nil {
-		return "", time.Time{}, err
-	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
+	peer := asPeer(p.Client.Now(), caller.ID, q.Name)
 	answer, policy, why, err := p.Company.Weigh(ctx, peer)
 	if err != nil {
 		return "", time.Time{}, err
@@ -174,6 +171,5 @@ func (p *Provider) keepQuestion(ctx context.Context, caller peering.Caller, peer
 	if err := p.Client.Create(ctx, request); err != nil {
 		return nil, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
 	}
-	p.made.Set(request.Name, caller.ID, lately)
 	return request, nil
 }

@@ -56,7 +56,7 @@ func displaced(all []asker, newcomer asker) (out []*v1alpha1.PeeringRequest, ok 
 		out = append(out, oldestFirst[i].request)
 		oldestFirst = slices.Delete(oldestFirst, i, i+1)
 	}
-	for ; pending >= maxPending; pending-- { // more than once when the cache was behind
+	for ; pending >= maxPending; pending-- { // more than once when somebody else made requests
 		most := 0
 		for _, n := range from {
 			most = max(most, n)
@@ -74,22 +74,14 @@ func displaced(all []asker, newcomer asker) (out []*v1alpha1.PeeringRequest, ok 
 
 // makeRoom takes away the older questions of the caller, and those that it may displace. The caller holds p.asking.
 func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
-	var list v1alpha1.PeeringRequestList
-	var peers v1alpha1.PeerList
-	if err := p.Client.List(ctx, &list); err != nil {
-		return err
-	}
-	if err := p.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
+	now := p.Client.Now()
 	known := map[string]bool{}
-	for i := range peers.Items {
-		known[peers.Items[i].Spec.ID] = sharing.Accepted(&peers.Items[i])
+	for _, peer := range now.Peers {
+		known[peer.Spec.ID] = sharing.Accepted(peer)
 	}
 	var all []asker
 	var over []*v1alpha1.PeeringRequest
-	for i := range list.Items {
-		r := &list.Items[i]
+	for _, r := range now.Requests {
 		if r.Spec.PeerID == caller.ID.String() {
 			over = append(over, r)
 			continue

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -27,7 +29,7 @@ import (
 // world is a provider with a cluster that counts what is asked of it.
 type world struct {
 	*Provider
-	client client.Client
+	client *ledger.Ledger
 	me     *identity.Identity
 	writes atomic.Int32
 	reads  atomic.Int32 // past the cache
@@ -52,7 +54,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
 	d := &world{me: load(t)}
 	wrote := func() { d.writes.Add(1) }
-	d.client = interceptor.NewClient(base, interceptor.Funcs{
+	d.client = ledgertest.Over(t, interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			wrote()
 			if at := o.GetCreationTimestamp(); at.IsZero() { // as an API server has it
@@ -72,7 +74,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			wrote()
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
-	})
+	}))
 	fresh := interceptor.NewClient(base, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			d.reads.Add(1)

@@ -17,31 +17,6 @@ import (
 	"kith.dev/core/trust/identity"
 )
 
-// Contracts lists the contracts with a peer in one role, those that are ending too.
-func Contracts(ctx context.Context, c client.Reader, peer string, role v1alpha1.Role) ([]v1alpha1.Contract, error) {
-	var list v1alpha1.ContractList
-	if err := c.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("list the contracts with %s: %w", peer, err)
-	}
-	var with []v1alpha1.Contract
-	for _, item := range list.Items {
-		if item.Spec.Peer == peer && item.Spec.Role == role {
-			with = append(with, item)
-		}
-	}
-	return with, nil
-}
-
-// Live is the contract of the list that is not being ended; nil when there is none.
-func Live(list []v1alpha1.Contract) *v1alpha1.Contract {
-	for i := range list {
-		if list[i].DeletionTimestamp == nil && list[i].Status.State != v1alpha1.StateEnding {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 // NewContract keeps signed bytes as an object. Its name tells kubectl users the direction: from-bob, to-alice.
 func NewContract(role v1alpha1.Role, peer *v1alpha1.Peer, signed contract.Signed, doc contract.Document) (*v1alpha1.Contract, error) {
 	resources, err := Quantities(doc.Resources)
@@ -74,9 +49,9 @@ func SetContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, s
 	if ctr.Status.State == state && ctr.Status.Why == why {
 		return nil
 	}
-	before := ctr.DeepCopy()
-	ctr.Status.State, ctr.Status.Why = state, why
-	return client.IgnoreNotFound(c.Status().Patch(ctx, ctr, client.MergeFrom(before)))
+	now := ctr.DeepCopy()
+	now.Status.State, now.Status.Why = state, why
+	return client.IgnoreNotFound(c.Status().Patch(ctx, now, client.MergeFrom(ctr)))
 }
 
 // PutContract makes a contract, or puts its next revision in the place of the old one.
@@ -84,9 +59,9 @@ func PutContract(ctx context.Context, c client.Client, old, ctr *v1alpha1.Contra
 	if old == nil {
 		return c.Create(ctx, ctr)
 	}
-	before := old.DeepCopy()
-	ctr.Name, old.Spec = old.Name, ctr.Spec
-	return c.Patch(ctx, old, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	now := old.DeepCopy()
+	ctr.Name, now.Spec = old.Name, ctr.Spec
+	return c.Patch(ctx, now, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
 }
 
 // ended are the reasons in words. The peer's name stands before that of what it did.
@@ -120,9 +95,9 @@ func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
 // EndContract has a contract end; its reconciler does the rest.
 func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, reason v1alpha1.EndReason) error {
 	if ctr.Status.State != v1alpha1.StateEnding || ctr.Status.EndReason != reason {
-		before := ctr.DeepCopy()
-		ctr.Status.State, ctr.Status.EndReason, ctr.Status.Why = v1alpha1.StateEnding, reason, Ended(reason, ctr.Spec.Peer)
-		if err := client.IgnoreNotFound(c.Status().Patch(ctx, ctr, client.MergeFrom(before))); err != nil {
+		now := ctr.DeepCopy()
+		now.Status.State, now.Status.EndReason, now.Status.Why = v1alpha1.StateEnding, reason, Ended(reason, ctr.Spec.Peer)
+		if err := client.IgnoreNotFound(c.Status().Patch(ctx, now, client.MergeFrom(ctr))); err != nil {
 			return err
 		}
 	}

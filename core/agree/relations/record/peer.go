@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
@@ -22,44 +23,19 @@ import (
 // maxEndpoints of a Peer that are kept, newest first.
 const maxEndpoints = 8
 
-// PeerByID finds the Peer of a cluster; nil when it is not known.
-func PeerByID(ctx context.Context, c client.Reader, id identity.ID) (*v1alpha1.Peer, error) {
-	var list v1alpha1.PeerList
-	// Everybody who calls is looked up: what is not meant is not copied.
-	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("look up the peer %s: %w", id.Short(), err)
-	}
-	for i := range list.Items {
-		if list.Items[i].Spec.ID == id.String() {
-			return list.Items[i].DeepCopy(), nil
-		}
-	}
-	return nil, nil
-}
-
 // EnsurePeer finds or makes the Peer of a cluster and adds endpoints that worked to it.
-func EnsurePeer(ctx context.Context, c client.Client, id identity.ID, displayName string, endpoints []string, source v1alpha1.Source) (*v1alpha1.Peer, error) {
-	var list v1alpha1.PeerList
-	if err := c.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("look up the peer %s: %w", id.Short(), err)
+func EnsurePeer(ctx context.Context, c *ledger.Ledger, id identity.ID, displayName string, endpoints []string, source v1alpha1.Source) (*v1alpha1.Peer, error) {
+	now := c.Now()
+	if known := now.Peer(id.String()); known != nil {
+		peer := known.DeepCopy()
+		return peer, addEndpoints(ctx, c, peer, endpoints)
 	}
-	names := map[string]bool{}
-	for i := range list.Items {
-		peer := &list.Items[i]
-		if peer.Spec.ID == id.String() {
-			return peer, addEndpoints(ctx, c, peer, endpoints)
-		}
-		names[peer.Name] = true
-	}
-	peer := &v1alpha1.Peer{
-		ObjectMeta: metav1.ObjectMeta{Name: NameFor(id, displayName, func(n string) bool { return names[n] })},
-		Spec:       v1alpha1.PeerSpec{ID: id.String(), DisplayName: Label(displayName), Endpoints: endpoints, Source: source},
-	}
+	peer := Stranger(now, id, displayName)
+	peer.Spec.DisplayName, peer.Spec.Endpoints, peer.Spec.Source = Label(displayName), endpoints, source
 	err := c.Create(ctx, peer)
-	if apierrors.IsAlreadyExists(err) { // the cache was behind
-		var there v1alpha1.Peer
-		if err := c.Get(ctx, client.ObjectKeyFromObject(peer), &there); err == nil && there.Spec.ID == id.String() {
-			return &there, nil
+	if apierrors.IsAlreadyExists(err) { // made meanwhile
+		if there := c.Now().Peer(id.String()); there != nil {
+			return there.DeepCopy(), nil
 		}
 		peer.Name += "-" + id.Short()
 		err = c.Create(ctx, peer)
@@ -68,6 +44,12 @@ func EnsurePeer(ctx context.Context, c client.Client, id identity.ID, displayNam
 		return nil, fmt.Errorf("keep the peer %s: %w", peer.Name, err)
 	}
 	return peer, nil
+}
+
+// Stranger is the Peer that a cluster would become that is not known here.
+func Stranger(now *ledger.Snapshot, id identity.ID, name string) *v1alpha1.Peer {
+	taken := func(n string) bool { return now.PeerNamed(n) != nil }
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: NameFor(id, name, taken)}, Spec: v1alpha1.PeerSpec{ID: id.String()}}
 }
 
 func addEndpoints(ctx context.Context, c client.Client, peer *v1alpha1.Peer, endpoints []string) error {

@@ -250,10 +250,10 @@ func (c *Contracts) WatchUse(mgr manager.Manager, allocations *Allocations) erro
 		WithOptions(controller.Options{
 			NewQueue:    queues.New,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](publishEvery, 30*time.Second),
-		}).Complete(c.publisher(mgr.GetClient(), allocations))
+		}).Complete(c.publisher(allocations))
 }
 
-func (c *Contracts) publisher(to client.Client, allocations *Allocations) reconcile.Func {
+func (c *Contracts) publisher(allocations *Allocations) reconcile.Func {
 	written := map[string]time.Time{} // by contract, of the one worker
 	return func(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 		pause := max(publishEvery, publishEvery*time.Duration(len(c.TwinsOf(r.Name)))/publishAtOne)
@@ -262,19 +262,18 @@ func (c *Contracts) publisher(to client.Client, allocations *Allocations) reconc
 		}
 		maps.DeleteFunc(written, func(id string, _ time.Time) bool { return c.Of(id) == nil })
 		written[r.Name] = time.Now()
-		return ctrl.Result{}, c.publishOne(ctx, to, allocations, r.Name)
+		return ctrl.Result{}, c.publishOne(ctx, allocations, r.Name)
 	}
 }
 
 // publishOne patches the two fields only: the rest of a contract's status is not hosting's.
-func (c *Contracts) publishOne(ctx context.Context, to client.Client, allocations *Allocations, id string) error {
+func (c *Contracts) publishOne(ctx context.Context, allocations *Allocations, id string) error {
 	t := c.Of(id)
 	if t == nil {
 		return nil
 	}
-	// Not from the cache: what was written a second ago may not be in it yet, and what is the same as before would stay unwritten.
 	var old v1alpha1.Contract
-	if err := c.live.Get(ctx, types.NamespacedName{Name: t.Object}, &old); err != nil {
+	if err := c.agreed.Get(ctx, types.NamespacedName{Name: t.Object}, &old); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	next := old.DeepCopy()
@@ -287,7 +286,7 @@ func (c *Contracts) publishOne(ctx context.Context, to client.Client, allocation
 	if data, err := patch.Data(next); err != nil || string(data) == "{}" {
 		return err
 	}
-	if err := to.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
+	if err := c.agreed.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("contract %s: %w", old.Name, err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package grants
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
@@ -28,7 +28,7 @@ import (
 // and is not held during calls to others.
 type Contracts struct {
 	live      client.Reader
-	cached    client.Reader // is asked before live is, where consumers could make it much
+	agreed    *ledger.Ledger
 	log       *slog.Logger
 	refreshes *rate.Limiter // of fresh looks at what a consumer says there is; refreshing is held for one
 
@@ -48,16 +48,16 @@ type Contracts struct {
 	shut   []func(consumerID string)
 }
 
-func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
+func NewContracts(live client.Reader, agreed *ledger.Ledger, log *slog.Logger) *Contracts {
 	return &Contracts{
-		live: live, cached: cached, log: log, refreshes: rate.NewLimiter(1, 10),
+		live: live, agreed: agreed, log: log, refreshes: rate.NewLimiter(1, 10),
 		terms: map[string]*Terms{}, twins: map[string]Twin{}, ended: map[string]bool{},
 	}
 }
 
 // Refresh reads everything again and says when the next contract runs out. Those that stopped being in
 // force have their consumer shut out before it returns; all that changed come into Changed. It asks the API
-// server for the newest and not a cache: there are few of these objects and they change seldom. Nor is "not older than what I saw"
+// server for the newest namespaces and not a cache: there are few and they change seldom. Nor is "not older than what I saw"
 // asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
 // changed when it is told of progress, which some datastores do once a minute, and says "Too large resource version" until then.
 func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
@@ -92,7 +92,7 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// Load reads contracts and twin namespaces, unless that was done already. Call it before the Door or PutNamespace serve anybody: until then
+// Load reads contracts and twin namespaces, unless that was done already. Call it when the ledger's informers have read, and before the Door or PutNamespace serve anybody: until then
 // every caller would hear that no contract is in force.
 func (c *Contracts) Load(ctx context.Context) error {
 	c.mu.Lock()
@@ -106,33 +106,22 @@ func (c *Contracts) Load(ctx context.Context) error {
 }
 
 func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twin, error) {
-	var list v1alpha1.ContractList
-	var peers v1alpha1.PeerList
-	var policies v1alpha1.SharingPolicyList
+	agreed := c.agreed.Now()
 	var namespaces corev1.NamespaceList
-	err := errors.Join( // in this order: a peer is there before its contract is
-		c.live.List(ctx, &list), c.live.List(ctx, &peers), c.live.List(ctx, &policies),
-		c.live.List(ctx, &namespaces, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}),
-	)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading contracts: %w", err)
-	}
-	byName := map[string]*v1alpha1.Peer{}
-	for i := range peers.Items {
-		byName[peers.Items[i].Name] = &peers.Items[i]
+	if err := c.live.List(ctx, &namespaces, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return nil, nil, fmt.Errorf("reading namespaces: %w", err)
 	}
 	userns, err := c.userNamespaces(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	fresh := map[string]*Terms{}
-	for i := range list.Items {
-		contract := &list.Items[i]
-		peer := byName[contract.Spec.Peer]
+	for _, contract := range agreed.Contracts {
+		peer := agreed.PeerNamed(contract.Spec.Peer)
 		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
 			continue
 		}
-		t, err := termsOf(contract, peer, policies.Items, c.Pods, time.Now())
+		t, err := termsOf(contract, peer, agreed.Policies, c.Pods, time.Now())
 		if err != nil {
 			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue
@@ -200,24 +189,18 @@ func (c *Contracts) Of(contractID string) *Terms {
 }
 
 // TermsOf gives the terms of the contract with that ID. It is CodeForbidden both when there is none and when it is another consumer's. A
-// contract signed a moment ago may not be in this view yet: if the cache has it, the view is read again. An ID that the cache does not
+// contract signed a moment ago may not be in this view yet: if the ledger has it, the view is read again. An ID that the ledger does not
 // have for this consumer costs no read, since a caller can invent as many as it likes.
 func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t := c.Of(id)
-	if t == nil {
-		there, err := c.signed(ctx, id, consumerID)
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			c.refreshing.Lock() // one refresh serves all callers that wait for it
-			defer c.refreshing.Unlock()
-			if t = c.Of(id); t == nil && c.refreshes.Allow() {
-				if _, err := c.Refresh(ctx); err != nil {
-					return nil, err
-				}
-				t = c.Of(id)
+	if t == nil && c.signed(id, consumerID) {
+		c.refreshing.Lock() // one refresh serves all callers that wait for it
+		defer c.refreshing.Unlock()
+		if t = c.Of(id); t == nil && c.refreshes.Allow() {
+			if _, err := c.Refresh(ctx); err != nil {
+				return nil, err
 			}
+			t = c.Of(id)
 		}
 	}
 	if t == nil || t.Consumer.ID != consumerID {
@@ -226,26 +209,11 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 	return t, nil
 }
 
-// signed reports whether the cache has a contract with that ID in which this cluster is the provider of the consumer.
-func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (bool, error) {
-	var list v1alpha1.ContractList
-	if err := c.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking for the contract: %w", err)
-	}
-	for i := range list.Items {
-		spec := &list.Items[i].Spec
-		if spec.ID != contractID || spec.Role != v1alpha1.RoleProvider {
-			continue
-		}
-		var peer v1alpha1.Peer
-		if err := c.cached.Get(ctx, client.ObjectKey{Name: spec.Peer}, &peer); client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("looking for the peer %s: %w", spec.Peer, err)
-		}
-		if peer.Spec.ID == consumerID {
-			return true, nil
-		}
-	}
-	return false, nil
+// signed reports whether there is a contract with that ID in which this cluster is the provider of the consumer.
+func (c *Contracts) signed(contractID, consumerID string) bool {
+	agreed := c.agreed.Now()
+	peer := agreed.Peer(consumerID)
+	return peer != nil && slices.ContainsFunc(agreed.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return ctr.Spec.ID == contractID })
 }
 
 // End takes a contract out of force at once and for good.

@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/hostingtest"
 )
@@ -21,7 +22,7 @@ type provider struct {
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	c := hostingtest.Client(t, objects...)
-	return &provider{T: t, client: c, contracts: NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: NewAllocations()}
+	return &provider{T: t, client: c, contracts: NewContracts(c, ledgertest.Over(t, c), slog.New(slog.DiscardHandler)), allocations: NewAllocations()}
 }
 
 var list, contractWith = hostingtest.List, hostingtest.Contract

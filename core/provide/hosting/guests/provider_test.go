@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/test/hostingtest"
@@ -29,7 +30,7 @@ func newProvider(t *testing.T, objects ...client.Object) *provider {
 		objects = append(objects, laptop())
 	}
 	c := hostingtest.Client(t, objects...)
-	return &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
+	return &provider{T: t, client: c, contracts: grants.NewContracts(c, ledgertest.Over(t, c), slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
 }
 
 // ensure makes the twin that there is of a namespace.

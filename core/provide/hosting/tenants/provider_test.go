@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/test/hostingtest"
@@ -24,7 +25,7 @@ type provider struct {
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	log, c := slog.New(slog.DiscardHandler), hostingtest.Client(t, objects...)
-	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, log), allocations: grants.NewAllocations()}
+	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, ledgertest.Over(t, c), log), allocations: grants.NewAllocations()}
 	p.contracts.OnShut(func(id string) { p.shut = append(p.shut, id) })
 	p.tenants = New(c, c, p.contracts, p.allocations, nil, log)
 	return p
