@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/distribution/reference"
@@ -28,8 +29,8 @@ const Path = "/kith/v2/images/"
 // stall is how long a peer may take for the next part of an answer.
 const stall = 30 * time.Second
 
-// mostAtOnce bounds the parts that are read at once, for all peers: each is a process.
-const mostAtOnce = 8
+// mostAtOnce bounds the parts that are read at once for one peer: each is a process. Who reads slowly holds up nobody else.
+const mostAtOnce = 4
 
 // Store has the images of this laptop.
 type Store interface {
@@ -40,13 +41,13 @@ type Store interface {
 // Giver answers peers.
 type Giver struct {
 	store Store
-	slots chan struct{}
+	slots sync.Map // by peer, a chan struct{}
 	log   *slog.Logger
 }
 
 // New makes a Giver.
 func New(store Store, log *slog.Logger) *Giver {
-	return &Giver{store: store, slots: make(chan struct{}, mostAtOnce), log: log}
+	return &Giver{store: store, log: log}
 }
 
 // Serve answers a peer. Pods are those that are bound to it.
@@ -56,9 +57,11 @@ func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer string, pods 
 		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeBadRequest, Message: err.Error()})
 		return
 	}
+	of, _ := g.slots.LoadOrStore(peer, make(chan struct{}, mostAtOnce))
+	slots := of.(chan struct{})
 	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-r.Context().Done():
 		return
 	}

@@ -123,6 +123,45 @@ func TestAPeerGetsTheImagesOfPodsThereAndNoOthers(t *testing.T) {
 	}
 }
 
+// TestASlowPeerHoldsUpNobodyElse: one that reads nothing has all of its readings open, and no more.
+func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
+	s := &stuck{open: make(chan struct{}, 64)}
+	g := New(s, slog.New(slog.DiscardHandler))
+	there := []*corev1.Pod{pod("shop/web:dev")}
+	ask := func(ctx context.Context, peer string, done chan<- struct{}) {
+		g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil).WithContext(ctx), peer, there)
+		done <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{}, 64)
+	for range 2 * mostAtOnce {
+		go ask(ctx, "mallory", done)
+	}
+	for range mostAtOnce {
+		<-s.open
+	}
+	go ask(ctx, "bob", done)
+	<-s.open // or the test hangs
+	select {
+	case <-s.open:
+		t.Error("one more than a peer may have")
+	default:
+	}
+	cancel()
+	for range 2*mostAtOnce + 1 {
+		<-done
+	}
+}
+
+// stuck gives parts that end with the request alone.
+type stuck struct{ open chan struct{} }
+
+func (s *stuck) Open(ctx context.Context, _ images.Part) (images.Description, io.ReadCloser, error) {
+	s.open <- struct{}{}
+	<-ctx.Done()
+	return images.Description{}, nil, ctx.Err()
+}
+
 func FuzzAsked(f *testing.F) {
 	f.Add("shop/web/manifests/dev?ns=docker.io", "bytes=1-")
 	f.Add("a/b/blobs/"+layer+"?ns=x:5000", "")

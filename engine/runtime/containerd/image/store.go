@@ -70,7 +70,8 @@ func readPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewEncoder(out).Encode(description{d.MediaType, d.Digest.String(), r.Size()}); err != nil || p.Head {
 		return err
 	}
-	_, err = io.Copy(out, io.NewSectionReader(r, p.From, max(0, r.Size()-p.From)))
+	// In large pieces, each of which is a call to containerd; and not by ReadFrom, which has small ones of its own.
+	_, err = io.CopyBuffer(struct{ io.Writer }{out}, io.NewSectionReader(r, p.From, max(0, r.Size()-p.From)), make([]byte, 1<<20))
 	return err
 }
 
