@@ -336,10 +336,10 @@ func (r *running) GetInformer(_ context.Context, o client.Object, _ ...cache.Inf
 		r.watches = watches
 	}
 	informer := toolscache.NewSharedIndexInformer(&lists{toolscache.ListWatch{
-		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return &v1alpha1.ContractList{ListMeta: metav1.ListMeta{ResourceVersion: "5"}}, nil
 		},
-		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return watches, nil },
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watches, nil },
 	}}, o, 0, nil)
 	go informer.RunWithContext(r.t.Context())
 	if !toolscache.WaitForCacheSync(r.t.Context().Done(), informer.HasSynced) {
