@@ -24,8 +24,8 @@ import (
 	"kith.dev/test/lab"
 )
 
-// bulk is what the image of the story has beside its program, in bytes: three seconds and more of its link.
-const bulk = 24 << 20
+// bulk is what the image of the story has beside its program, in bytes: five seconds of its link.
+const bulk = 32 << 20
 
 // devImage writes the archive of an image that no registry has, as docker save does.
 func devImage(t *testing.T, name string) string {
@@ -65,7 +65,7 @@ func received(t *testing.T, p *lab.Laptop) int64 {
 }
 
 // TestAnImageThatOnlyHomeHasRunsAtAPeer: a developer builds an image, loads it on her own laptop, and its pods run at a peer. The link
-// breaks in the middle, and what had come is not sent again.
+// breaks in the middle, then home's kithd is killed, and what had come is not sent again.
 func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
@@ -97,17 +97,28 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		}
 		before := received(t, bob)
 		apply(t, alice, pod("first", "shop/web:dev"))
-		eventually(t, time.Minute, "a third has come", func() string {
-			if n := received(t, bob) - before; n < bulk/3 {
-				return fmt.Sprintf("%d bytes", n)
-			}
-			return ""
-		})
+		comes := func(part int64) {
+			t.Helper()
+			eventually(t, time.Minute, fmt.Sprintf("%d bytes have come", part), func() string {
+				if n := received(t, bob) - before; n < part {
+					return fmt.Sprintf("%d bytes", n)
+				}
+				return ""
+			})
+		}
+		comes(bulk / 3)
 		if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
 		if err := l.Heal(t.Context(), "alice", "bob"); err != nil {
+			t.Fatal(err)
+		}
+		comes(bulk * 2 / 3)
+		if err := alice.KillDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := alice.StartDaemon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		waitReady(t, alice, 1, "-n", "shop")

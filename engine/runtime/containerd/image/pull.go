@@ -12,6 +12,7 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
@@ -70,10 +71,15 @@ func (o order) pull(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer client.Close()
+	// What came is kept under it, also when this ends without the image: the next attempt, of this program or of the kubelet, goes on there.
+	leased, done, err := client.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(keptFor))
+	if err != nil {
+		return "", fmt.Errorf("containerd: %w", err)
+	}
 	for pause := time.Second; ; pause *= 2 {
-		_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
+		_, err = client.Pull(leased, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
 			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
-		// A laptop's connection breaks more often than a registry's. What came is kept: the rest is asked for.
+		// A laptop's connection breaks more often than a registry's.
 		if err == nil || o.Home == "" || errdefs.IsNotFound(err) || pause > mostPause {
 			break
 		}
@@ -83,8 +89,14 @@ func (o order) pull(ctx context.Context) (string, error) {
 			return "", ctx.Err()
 		}
 	}
+	if err == nil {
+		_ = done(ctx) // else it ends by itself
+	}
 	return exact.String(), err
 }
+
+// keptFor is how long a part of an image waits for the rest: longer than a pull may take.
+const keptFor = time.Hour
 
 // mostPause is the longest between two attempts to go on with an image from home: 31 s for all of them, then the kubelet tries again.
 const mostPause = 16 * time.Second
