@@ -249,6 +249,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.Host.SetBinding(!d.engine.Decides())
+	if d.homes() != nil {
+		c.Host.AskHomes()
+	}
 	facts := d.engine.Facts()
 	if facts.TenantDNS {
 		c.Host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})

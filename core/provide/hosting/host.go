@@ -93,6 +93,9 @@ func (h *Host) Translate(pods netip.Prefix) {
 	h.Contracts.Pods, h.Reconciler.Pods, h.Reconciler.Translated = pods, pods, true
 }
 
+// AskHomes is for an engine that has homes asked for the images of their guests (core/provide/images). Call it before mgr starts.
+func (h *Host) AskHomes() { h.Contracts.FromHome = true }
+
 // CloseWhile refuses new guests while closed gives a reason. Call it before mgr starts.
 func (h *Host) CloseWhile(closed func() string) { h.Reconciler.Closed = closed }
 

@@ -38,6 +38,8 @@ type Contracts struct {
 
 	Changed queues.Inbox // contracts whose terms changed, by ID
 
+	FromHome bool // the engine asks guests' homes for images; set before all else
+
 	Pods netip.Prefix // from which guests here get their addresses, where that is not for Kith to say; set before all else
 
 	mu     sync.Mutex
@@ -127,6 +129,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 			continue
 		}
 		t.UserNamespaces = userns
+		t.Images.Home = t.Images.Home && c.FromHome
 		if fresh[t.Contract] == nil || t.Why == "" {
 			fresh[t.Contract] = t
 		}

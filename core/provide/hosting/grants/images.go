@@ -18,7 +18,7 @@ type ImageRules struct {
 	Registries []string // ImageRules.Registries
 	Present    []string // ImageRules.Present
 	Offline    bool     // the internet is denied
-	Home       bool     // home may send its own
+	Home       bool     // home may send its own, and the engine asks it
 }
 
 func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {

@@ -16,6 +16,17 @@ func TestRegistriesOfTheProvidersNetworkAreClosed(t *testing.T) {
 	open := grants.ImageRules{Registries: []string{"registry.lan:5000", "http://10.0.0.9:5000", "ghcr.io"}, Present: []string{"kith.dev/*"}}
 	offline := open
 	offline.Offline = true
+	home := open // podman's names, of what was built there
+	home.Home = true
+	for image, fits := range map[string]bool{"localhost/web:dev": true, "localhost:5000/web:dev": false, "127.0.0.1/web": false, "nas.local/x": false, "nginx": true} {
+		if no := home.Refuse("image", image); (no == nil) != fits {
+			t.Errorf("%s, homes are asked: %v", image, no)
+		}
+	}
+	home.Offline = true
+	if home.Refuse("image", "localhost/web:dev") == nil {
+		t.Error("localhost/web:dev, homes are asked and the internet is denied: not refused")
+	}
 	for _, c := range []struct {
 		image         string
 		open, offline bool
