@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func (h *Homes) Run(ctx context.Context) error {
 	if err := os.Remove(h.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("socket for images of homes: %w", err)
 	}
-	if err := os.MkdirAll(strings.TrimSuffix(h.Path, "/"+Socket), 0o711); err != nil {
+	if err := os.MkdirAll(filepath.Dir(h.Path), 0o711); err != nil {
 		return fmt.Errorf("socket for images of homes: %w", err)
 	}
 	listener, err := net.Listen("unix", h.Path)
