@@ -33,8 +33,8 @@ func (p *program) imageLoadCommand() *cobra.Command {
 	c := p.lists(&cobra.Command{
 		Use:   "load [FILE|-]",
 		Short: "Load images from an archive, as docker save writes it",
-		Long: `Load images from an archive: a tar, compressed or not, as docker save, podman save, nerdctl save, buildah push
-oci-archive:FILE, ko or bazel write it. Without a file, or with -, it is read from the standard input.
+		Long: `Load images from an archive: a tar, compressed or not, in Docker's form, as docker save writes it, or in the OCI's, as
+podman save --format oci-archive does. Without a file, or with -, it is read from the standard input.
 
 Images keep the names that the archive gives them; docker.io/library/ is put before a short one, as pods mean it. Some
 archives have a tag alone, or nothing: --name says what the image is to be called, beside the name that it has.

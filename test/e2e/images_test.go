@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -145,7 +146,12 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		}
 	})
 	t.Run("podman's names", func(t *testing.T) {
-		if said, err := load(alice, archive, "--name", "localhost/web:dev"); err != nil {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		if _, err := w.Write(archive); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		if said, err := load(alice, packed.Bytes(), "--name", "localhost/web:dev"); err != nil {
 			t.Fatalf("%v\n%s", err, said)
 		}
 		apply(t, alice, pod("third", "localhost/web:dev"))

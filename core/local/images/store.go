@@ -124,12 +124,19 @@ type what struct {
 }
 
 func (s *Store) list(ctx context.Context, verb string, order what, in io.Reader) ([]api.Image, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	c, err := s.start(ctx, verb, order, in)
 	if err != nil {
 		return nil, err
 	}
 	list := []api.Image{}
-	text, err := io.ReadAll(io.LimitReader(c.out, mostListed))
+	text, err := io.ReadAll(io.LimitReader(c.out, mostListed+1))
+	if len(text) > mostListed { // it would wait for a reader for ever
+		cancel()
+		_ = c.wait()
+		return nil, fmt.Errorf("kith-image lists more than %d bytes", mostListed)
+	}
 	if said := c.wait(); said != nil {
 		return nil, said
 	}

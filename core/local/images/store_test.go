@@ -39,6 +39,12 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 		}
+	case os.Args[1] == "import" && p.Image == "endless":
+		for {
+			if _, err := os.Stdout.Write(make([]byte, 1<<16)); err != nil {
+				os.Exit(1)
+			}
+		}
 	case os.Args[1] == "import":
 		n, _ := io.Copy(io.Discard, in)
 		fmt.Printf(`[{"name":%q,"size":%d}]`, p.Image, n)
@@ -90,6 +96,9 @@ func TestWhatKithImageSays(t *testing.T) {
 	}
 	if list, err := s.Load(t.Context(), strings.NewReader("an archive"), "web"); err != nil || len(list) != 1 || list[0].Name != "web" || list[0].Size != 10 {
 		t.Errorf("%+v %v", list, err)
+	}
+	if _, err := s.Load(t.Context(), strings.NewReader(""), "endless"); err == nil || !strings.Contains(err.Error(), "lists more than") {
+		t.Errorf("a list without an end: %v", err)
 	}
 	if list, err := s.List(t.Context()); err != nil || list == nil || len(list) != 0 {
 		t.Errorf("%v %v", list, err)

@@ -13,6 +13,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -40,10 +41,7 @@ type description struct {
 // the store is nobody's business.
 func readPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	var p part
-	if err := read(in, &p); err != nil {
-		return err
-	}
-	client, err := dial(p.Socket)
+	client, err := begin(in, &p)
 	if err != nil {
 		return err
 	}
@@ -119,6 +117,17 @@ func within(ctx context.Context, store content.Provider, image ocispec.Descripto
 	return image, fmt.Errorf("%s is no part of it: %w", wanted, errdefs.ErrNotFound)
 }
 
+func (p *part) at() string { return p.Socket }
+func (w *what) at() string { return w.Socket }
+
+// begin reads an order and gives a client of the containerd that it is for.
+func begin(in io.Reader, order interface{ at() string }) (*containerd.Client, error) {
+	if err := read(in, order); err != nil {
+		return nil, err
+	}
+	return dial(order.at())
+}
+
 // what is the order of import, list and remove.
 type what struct {
 	Socket string `json:"socket"`
@@ -136,21 +145,17 @@ type entry struct {
 // load takes all images of an archive in, unpacks them, and lists them.
 func load(ctx context.Context, in io.Reader, out io.Writer) error {
 	var w what
-	if err := read(in, &w); err != nil {
-		return err
-	}
-	var wanted reference.Named
-	if w.Image != "" {
-		var err error
-		if wanted, err = reference.ParseDockerRef(w.Image); err != nil {
-			return fmt.Errorf("image %q: %w", w.Image, err)
-		}
-	}
-	client, err := dial(w.Socket)
+	client, err := begin(in, &w)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	var wanted reference.Named
+	if w.Image != "" {
+		if wanted, err = reference.ParseDockerRef(w.Image); err != nil {
+			return fmt.Errorf("image %q: %w", w.Image, err)
+		}
+	}
 	ctx, done, err := client.WithLease(ctx) // an archive whose images have no names leaves nothing
 	if err != nil {
 		return fmt.Errorf("containerd: %w", err)
@@ -161,7 +166,12 @@ func load(ctx context.Context, in io.Reader, out io.Writer) error {
 	if wanted != nil {
 		opts = append(opts, containerd.WithDigestRef(func(digest.Digest) string { all++; return wanted.String() }))
 	}
-	found, err := client.Import(ctx, in, opts...)
+	archive, err := compression.DecompressStream(in)
+	if err != nil {
+		return fmt.Errorf("the archive: %w", err)
+	}
+	defer archive.Close()
+	found, err := client.Import(ctx, archive, opts...)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the archive: %w", err)
@@ -201,10 +211,7 @@ func describe(ctx context.Context, client *containerd.Client, i images.Image) en
 // list writes what images there are by name. The kubelet's own records, under the digest of a configuration, are none.
 func list(ctx context.Context, in io.Reader, out io.Writer) error {
 	var w what
-	if err := read(in, &w); err != nil {
-		return err
-	}
-	client, err := dial(w.Socket)
+	client, err := begin(in, &w)
 	if err != nil {
 		return err
 	}
@@ -226,10 +233,7 @@ func list(ctx context.Context, in io.Reader, out io.Writer) error {
 // remove takes a name away, and what no other name has of the image.
 func remove(ctx context.Context, in io.Reader, _ io.Writer) error {
 	var w what
-	if err := read(in, &w); err != nil {
-		return err
-	}
-	client, err := dial(w.Socket)
+	client, err := begin(in, &w)
 	if err != nil {
 		return err
 	}
