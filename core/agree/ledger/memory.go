@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/features"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +36,9 @@ type Ledger struct {
 
 // New remembers what is written by c until those informers have shown it.
 func New(ctx context.Context, c client.Client, informers cache.Informers) (*Ledger, error) {
+	if !features.FeatureGates().Enabled(features.AtomicFIFO) {
+		return nil, errors.New("the environment turns client-go's AtomicFIFO off, without which nobody knows how far informers have read: take KUBE_FEATURE_AtomicFIFO away")
+	}
 	l := &Ledger{Client: c}
 	for object, k := range map[client.Object]**kind{
 		&v1alpha1.Peer{}: &l.peers, &v1alpha1.Contract{}: &l.contracts, &v1alpha1.PeeringRequest{}: &l.requests, &v1alpha1.SharingPolicy{}: &l.policies,
@@ -157,7 +162,7 @@ func (l *Ledger) Delete(ctx context.Context, o client.Object, opts ...client.Del
 }
 
 // kind is what is remembered of one kind beside what its informer stores. The store says up to which version it has read: what was written
-// before that is in it, or was deleted since, and need not be remembered. One that does not say so, with client-go's AtomicFIFO off, is believed.
+// before that is in it, or was deleted since, and need not be remembered. See New for those that do not say so.
 type kind struct {
 	store   toolscache.Store
 	written map[string]client.Object // by name

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/features"
+	featuretesting "k8s.io/client-go/features/testing"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -374,4 +376,12 @@ func TestWhatIsWrittenIsRememberedUntilTheInformerHasReadSoFar(t *testing.T) {
 	soon("c/3@12")
 	informers.watches.Action(watch.Bookmark, version("", "", 13))
 	soon("")
+}
+
+// Without it the ledger would take a cache that lags for what is there.
+func TestInformersThatDoNotSayHowFarTheyReadAreRefused(t *testing.T) {
+	featuretesting.SetFeatureDuringTest(t, features.AtomicFIFO, false)
+	if _, err := New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "AtomicFIFO") {
+		t.Errorf("%v", err)
+	}
 }
