@@ -239,6 +239,8 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	status, again := statusOf(v), error(nil)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil && !ended(&status) {
 		status, again = n.refuse(ctx, home, status)
+	} else if v.guest != nil && !ended(&status) && !n.frozen() {
+		status, again = n.unpullable(ctx, home, status)
 	}
 	n.tellRefusals(v, status)
 	return errors.Join(n.writeStatus(ctx, home, status), again)

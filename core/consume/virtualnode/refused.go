@@ -20,8 +20,11 @@ const (
 	reasonSysctl      = "SysctlForbidden"
 )
 
+// reasonUnpulled: the peer cannot get an image of the pod, for longer than a moment.
+const reasonUnpulled = "ImageNotPulled"
+
 // lasting are the reasons of refusals that apply to every pod like this one, until the peer's policy changes.
-var lasting = []string{"PodSecurity", "NotSupported", "ImageNotAllowed", "Invalid", reasonSysctl, reasonOtherSystem}
+var lasting = []string{"PodSecurity", "NotSupported", "ImageNotAllowed", "Invalid", reasonUnpulled, reasonSysctl, reasonOtherSystem}
 
 const (
 	// noteSpreads is how long the API server's admission may take to see the note that new pods of a controller avoid this peer.

@@ -158,6 +158,7 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	s.ContainerStatuses = known(s.ContainerStatuses, v.home.Spec.Containers)
 	s.InitContainerStatuses = known(s.InitContainerStatuses, v.home.Spec.InitContainers)
 	v.mergeConditions(&s)
+	v.notePulls(&s)
 	if !foreign.IsValid() {
 		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionForeign })
 	} else {
