@@ -77,6 +77,9 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 		line("Laptops", screen.Count(n, "laptop")+" tethered to this cluster (kith peers)")
 	}
 	line("Pods", fmt.Sprintf("%d abroad", s.Counts.PodsAbroad), screen.Count(s.Counts.Guests, "guest"))
+	for i, t := range s.Transfers {
+		line(map[bool]string{true: "Images"}[i == 0], transfer(t))
+	}
 	var doors []string
 	for _, l := range s.Listen {
 		doors = append(doors, screen.Clean(fmt.Sprintf("%s %s/%s", l.Name, l.Address, l.Network)))
@@ -95,6 +98,18 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 		fmt.Fprintf(w, "\n%s %s\n", style.Word(string(problem.Severity))+":", screen.CleanLines(problem.What))
 		p.showDetails(w, problem)
 	}
+}
+
+// transfer says that a peer takes an image, and how far that is.
+func transfer(t api.ImageTransfer) string {
+	said := fmt.Sprintf("%s takes %s from here: %s", screen.Clean(t.Peer), screen.Clean(screen.ShortImage(t.Image)), bytesOf(t.Sent))
+	if t.Size > 0 {
+		said += " of " + bytesOf(t.Size)
+	}
+	if left := t.Left(); left > 0 {
+		said += ", " + screen.Age(left) + " left"
+	}
+	return said
 }
 
 // showDetails says why something is so and what to do, below it.

@@ -299,7 +299,8 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},
-		Older: d.directory.FoundOlder, Log: d.log,
+		Taking: d.giver.Taking,
+		Older:  d.directory.FoundOlder, Log: d.log,
 		Keep: func(ctx context.Context, name string, run func(context.Context) error) {
 			supervise(ctx, d.log, name, run)
 		},

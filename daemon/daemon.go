@@ -164,7 +164,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)
 	b := d.backend
-	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.gateway, d.failing
+	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Giver, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.giver, d.gateway, d.failing
 	if err := d.openFrontDoor(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kith.dev/core/agree/peering"
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/local/images"
@@ -41,7 +43,13 @@ func (d *Daemon) giveImages(c *clusterPart, w http.ResponseWriter, r *http.Reque
 		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeForbidden, Message: "no pods of this cluster are there"})
 		return
 	}
-	d.giver.Serve(w, r, known.Peer.Name, c.Fleet.PodsAt(known.Peer.Name))
+	peer := known.Peer.Name
+	d.giver.Serve(w, r, giving.Peer{Name: peer, Pods: c.Fleet.PodsAt(peer), Begins: func(image string, size int64, pods []*corev1.Pod) {
+		for _, pod := range pods {
+			c.Fleet.Note(peer, pod, corev1.EventTypeNormal, "ImageFromHome", fmt.Sprintf("%s takes the image %s from here, %d MB", peer, image, (size+500_000)/1_000_000))
+		}
+		d.changed.Notify()
+	}})
 }
 
 // homes asks the homes of guests for their images. Only the built-in engine asks.

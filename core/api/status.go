@@ -44,6 +44,8 @@ type Status struct {
 	Exposed  *Exposed       `json:"exposed,omitempty"` // nil: services are open to this machine alone
 	Waiting  List[Problem]  `json:"waiting"`           // for the owner's answer: requests, and codes to compare
 	Problems List[Problem]  `json:"problems"`
+
+	Transfers List[ImageTransfer] `json:"transfers,omitempty"` // of images to peers, at this moment
 }
 
 // Engine is the local Kubernetes.

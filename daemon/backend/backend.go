@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/version"
 	"kith.dev/core/consume/consumer"
+	given "kith.dev/core/consume/images"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/find/discovery"
@@ -54,6 +55,7 @@ type Backend struct {
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
 	Stored    *images.Store    // the images of the engine's container runtime
+	Giver     *given.Giver     // what peers take of them
 	Gateway   *gateway.Gateway // nil with engine "none"
 	Front     FrontDoor        // nil without one
 	Mode      Mode             // nil with engine "none"
@@ -124,6 +126,9 @@ func (b *Backend) Status(ctx context.Context) (api.Status, error) {
 		return s, nil
 	}
 	s.Waiting = c.waiting(ctx, all)
+	for _, t := range b.Giver.Transfers() {
+		s.Transfers = append(s.Transfers, api.ImageTransfer(t))
+	}
 	return s, b.count(ctx, c, &s)
 }
 

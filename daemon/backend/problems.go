@@ -27,6 +27,9 @@ import (
 	"kith.dev/daemon/doctor"
 )
 
+// unpulledPatience is how long a peer may fail to get an image before it is worth a word: it tries a second time after ten seconds.
+const unpulledPatience = 15 * time.Second
+
 // clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
 const clockTrouble = time.Minute
 
@@ -54,6 +57,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	if c := b.Cluster(); c != nil {
 		list = append(list, b.unfenced(ctx)...)
 		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
+		list = append(list, unpulled(peers, c.Fleet.PodsAt, now)...)
 		list = append(list, stuck(c.Host.Leaving(), now)...)
 	}
 	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
@@ -272,6 +276,32 @@ func leftAt(all []virtualnode.Left, now time.Time) []virtualnode.Left {
 		}
 		return now.Sub(l.Since) < patience
 	})
+}
+
+// unpulled tells which images peers cannot get, for pods of this cluster that wait for them.
+func unpulled(peers []directory.Known, podsAt func(peer string) []*corev1.Pod, now time.Time) (list []api.Problem) {
+	for _, k := range peers {
+		if k.Peer == nil {
+			continue
+		}
+		pods, at := map[string]int{}, map[string]int{} // by image: how many wait, and where in the list it stands
+		for _, pod := range podsAt(k.Peer.Name) {
+			image, since, why := virtualnode.Unpulled(pod)
+			if image == "" || now.Sub(since) < unpulledPatience {
+				continue
+			}
+			if pods[image]++; pods[image] > 1 {
+				list[at[image]].What = fmt.Sprintf("%s cannot get the image %s, for which %d pods wait", k.Name, image, pods[image])
+				continue
+			}
+			at[image] = len(list)
+			list = append(list, api.Problem{
+				Severity: api.SeverityWarning, What: fmt.Sprintf("%s cannot get the image %s, for which pod %s/%s waits", k.Name, image, pod.Namespace, pod.Name), Why: why,
+				Do: "an image that this laptop has is given to peers: `docker save IMAGE | kith image load` brings it here",
+			})
+		}
+	}
+	return list
 }
 
 // stuck tells which namespaces of guests do not go.

@@ -58,6 +58,8 @@ type Config struct {
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
+	// Taking reports whether a peer takes an image from this cluster at this moment; nil: never.
+	Taking func(peer, image string) bool
 	// Older is called when the peer's version of Kith lacks a call that this one needs; since is when the connection to it began.
 	Older func(peer *v1alpha1.Peer, since time.Time)
 	// Keep runs something for as long as ctx lasts, again when it fails.
@@ -247,6 +249,13 @@ func (f *Fleet) PodsAt(peer string) []*corev1.Pod {
 		return m.node.Pods()
 	}
 	return nil
+}
+
+// Note writes an event on a pod that is bound to the peer's node.
+func (f *Fleet) Note(peer string, pod *corev1.Pod, kind, reason, message string) {
+	if m := f.member(peer); m != nil {
+		m.events.Event(pod, kind, reason, message)
+	}
 }
 
 // Twins lists the twin namespaces at a peer that were used since the start.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -28,6 +29,7 @@ type member struct {
 	node      *virtualnode.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
+	events    record.EventRecorder
 	cancel    context.CancelFunc
 	done      chan struct{}
 }
@@ -70,6 +72,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.readdress(peer)
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
+	m.events = recorder
 	m.reflector, err = reflection.New(reflection.Config{
 		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
 		PeerName: peer.Name, NodeName: nodeName,
@@ -105,6 +108,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
 			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
 		},
+		Taking:   func(image string) bool { return f.Taking != nil && f.Taking(peer.Name, image) },
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +43,16 @@ type Store interface {
 type Giver struct {
 	store Store
 	slots sync.Map // by peer, a chan struct{}
+	taken transfers
 	log   *slog.Logger
+}
+
+// Peer is one that asks.
+type Peer struct {
+	Name string
+	Pods []*corev1.Pod // those that are bound to it
+	// Begins is told when it begins to take an image, with the pods that name it. size is 0 when it is not known.
+	Begins func(image string, size int64, pods []*corev1.Pod)
 }
 
 // New makes a Giver.
@@ -50,14 +60,14 @@ func New(store Store, log *slog.Logger) *Giver {
 	return &Giver{store: store, log: log}
 }
 
-// Serve answers a peer. Pods are those that are bound to it.
-func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer string, pods []*corev1.Pod) {
+// Serve answers a peer.
+func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer Peer) {
 	parts, err := asked(r)
 	if err != nil {
 		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeBadRequest, Message: err.Error()})
 		return
 	}
-	of, _ := g.slots.LoadOrStore(peer, make(chan struct{}, mostAtOnce))
+	of, _ := g.slots.LoadOrStore(peer.Name, make(chan struct{}, mostAtOnce))
 	slots := of.(chan struct{})
 	select {
 	case slots <- struct{}{}:
@@ -65,7 +75,7 @@ func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer string, pods 
 	case <-r.Context().Done():
 		return
 	}
-	for _, name := range named(pods) {
+	for _, name := range named(peer.Pods) {
 		part, ok := parts.of(name)
 		if !ok {
 			continue
@@ -75,17 +85,51 @@ func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer string, pods 
 			continue // another pod's image of that name may have it
 		}
 		if err != nil {
-			g.log.Warn("image not read for a peer", "image", name.String(), "peer", peer, "err", err)
+			g.log.Warn("image not read for a peer", "image", name.String(), "peer", peer.Name, "err", err)
 			peering.WriteProblem(w, &peering.Problem{Code: peering.CodeInternal, Message: "the image cannot be read"})
 			return
 		}
 		defer body.Close()
 		began := time.Now()
-		n, err := write(w, d, part, body)
-		g.log.Debug("image part for a peer", "image", name.String(), "digest", d.Digest, "peer", peer, "bytes", n, "took", time.Since(began).Round(time.Millisecond), "err", err)
+		n, err := g.give(w, peer, d, part, body)
+		g.log.Debug("image part for a peer", "image", name.String(), "digest", d.Digest, "peer", peer.Name, "bytes", n, "took", time.Since(began).Round(time.Millisecond), "err", err)
 		return
 	}
 	peering.WriteProblem(w, &peering.Problem{Code: peering.CodeNotFound, Message: "no pod there has such an image, or it is not here"})
+}
+
+// give answers with a part of an image, and notes that it is taken.
+func (g *Giver) give(w http.ResponseWriter, peer Peer, d images.Description, p images.Part, body io.Reader) (int64, error) {
+	if p.Head {
+		return write(w, d, p, body)
+	}
+	x := g.taken.begin(peer.Name, p.Image, time.Now())
+	defer g.taken.end(x)
+	if !isManifest(d.MediaType) && p.From < d.Size {
+		if size, first := g.taken.first(x); first && peer.Begins != nil {
+			peer.Begins(p.Image, size, naming(peer.Pods, p.Image))
+		}
+	}
+	return write(w, d, p, g.taken.watched(x, d, p.From, body))
+}
+
+// Transfers are the images that peers take at this moment.
+func (g *Giver) Transfers() []Transfer { return g.taken.list(time.Now()) }
+
+// Taking reports whether a peer takes an image, as a pod names it, at this moment.
+func (g *Giver) Taking(peer, image string) bool {
+	name, err := reference.ParseDockerRef(image)
+	return err == nil && slices.ContainsFunc(g.Transfers(), func(t Transfer) bool { return t.Peer == peer && t.Image == name.String() })
+}
+
+// naming are the pods that name an image.
+func naming(pods []*corev1.Pod, image string) (list []*corev1.Pod) {
+	for _, pod := range pods {
+		if slices.ContainsFunc(named([]*corev1.Pod{pod}), func(name reference.Named) bool { return name.String() == image }) {
+			list = append(list, pod)
+		}
+	}
+	return list
 }
 
 // question is what a request is for.

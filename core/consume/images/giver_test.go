@@ -100,7 +100,7 @@ func TestAPeerGetsTheImagesOfPodsThereAndNoOthers(t *testing.T) {
 			r.Header.Set("Range", c.rng)
 		}
 		w := httptest.NewRecorder()
-		g.Serve(w, r, "bob", []*corev1.Pod{there})
+		g.Serve(w, r, Peer{Name: "bob", Pods: []*corev1.Pod{there}})
 		if w.Code != c.status || c.status < 300 && w.Body.String() != c.body {
 			t.Errorf("%s %s %s: %d %q", c.method, c.path, c.rng, w.Code, w.Body)
 		}
@@ -117,7 +117,7 @@ func TestAPeerGetsTheImagesOfPodsThereAndNoOthers(t *testing.T) {
 		t.Errorf("%d parts stay open", s.open)
 	}
 	w := httptest.NewRecorder()
-	g.Serve(w, httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil), "bob", nil)
+	g.Serve(w, httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil), Peer{Name: "bob"})
 	if w.Code != http.StatusNotFound {
 		t.Errorf("without any pod there: %d", w.Code)
 	}
@@ -129,7 +129,7 @@ func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 	g := New(s, slog.New(slog.DiscardHandler))
 	there := []*corev1.Pod{pod("shop/web:dev")}
 	ask := func(ctx context.Context, peer string, done chan<- struct{}) {
-		g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil).WithContext(ctx), peer, there)
+		g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil).WithContext(ctx), Peer{Name: peer, Pods: there})
 		done <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

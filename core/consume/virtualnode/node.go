@@ -68,6 +68,9 @@ type Config struct {
 	// again. nil: not possible, and pods that the peer refuses stay pending.
 	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
 
+	// Taking reports whether the peer takes an image from this cluster at this moment.
+	Taking func(image string) bool
+
 	// Machine asks the peer for its machine; the zero one when it does not know the question. nil when nobody can ask.
 	Machine func(ctx context.Context) (remote.Machine, error)
 

@@ -37,6 +37,19 @@ func unpulled(s *corev1.PodStatus) (image string, why *corev1.ContainerStateWait
 	return "", nil
 }
 
+// Unpulled is the image that keeps a pod of home from starting at its peer, since when, and why, in the words of the kubelet there; "" when none does.
+func Unpulled(home *corev1.Pod) (image string, since time.Time, why string) {
+	c := condition(home.Status.Conditions, conditionUnpulled)
+	if c == nil {
+		return "", since, ""
+	}
+	image, w := unpulled(&home.Status)
+	if w == nil {
+		return "", since, ""
+	}
+	return image, c.LastTransitionTime.Time, w.Message
+}
+
 // notePulls says in a condition that an image cannot be got, or takes that back.
 func (v view) notePulls(s *corev1.PodStatus) {
 	image, why := unpulled(s)
@@ -57,6 +70,7 @@ func (v view) notePulls(s *corev1.PodStatus) {
 func (n *Node) unpullable(ctx context.Context, home *corev1.Pod, status corev1.PodStatus) (corev1.PodStatus, error) {
 	c := condition(status.Conditions, conditionUnpulled)
 	there := n.now().there
+	image, _ := unpulled(&status)
 	if c == nil || !there.Reachable() || metav1.GetControllerOf(home) == nil {
 		return status, nil
 	}
@@ -64,7 +78,11 @@ func (n *Node) unpullable(ctx context.Context, home *corev1.Pod, status corev1.P
 	if there.Since.After(since) {
 		since = there.Since
 	}
-	if left := time.Until(since.Add(unpulledFor)); left > 0 && c.Reason != reasonNeverPull {
+	left := time.Until(since.Add(unpulledFor))
+	if left <= 0 && n.cfg.Taking != nil && n.cfg.Taking(image) { // a try that goes well looks like the last one that did not
+		left = unpulledFor
+	}
+	if left > 0 && c.Reason != reasonNeverPull {
 		n.queue.AddAfter(keyOf(home), left)
 		return status, nil
 	}
