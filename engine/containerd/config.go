@@ -26,6 +26,8 @@ type Options struct {
 // Socket is where containerd answers.
 func (o Options) Socket() string { return filepath.Join(o.StateDir, "containerd.sock") }
 
+func (o Options) root() string { return filepath.Join(o.DataDir, "root") }
+
 func (o Options) config() string { return filepath.Join(o.DataDir, "config.toml") }
 func (o Options) pidFile() string {
 	return filepath.Join(o.StateDir, "containerd.pid")
@@ -89,7 +91,7 @@ func (o Options) render() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err := configTemplate.Execute(&b, map[string]any{
-		"Root": filepath.Join(o.DataDir, "root"), "State": filepath.Join(o.StateDir, "state"), "Socket": o.Socket(),
+		"Root": o.root(), "State": filepath.Join(o.StateDir, "state"), "Socket": o.Socket(),
 		"Pause": o.PauseImage, "CNIBin": network.PluginDir(o.RuntimeDir), "CNIConf": o.CNIConf,
 		"Guest": network.GuestRuntime, "GuestConf": o.GuestConf,
 		"Shim": o.program("containerd-shim-runc-v2"), "Runc": o.program("runc"),

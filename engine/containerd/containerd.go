@@ -103,6 +103,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 // Socket is where containerd answers.
 func (r *Runtime) Socket() string { return r.opts.Socket() }
 
+// Root is the folder of containerd's images and snapshots.
+func (r *Runtime) Root() string { return r.opts.root() }
+
 // WaitReady returns when containerd answers on its socket.
 func (r *Runtime) WaitReady(ctx context.Context) error {
 	var why error

@@ -40,6 +40,7 @@ const (
 type Options struct {
 	Socket     string // where the kubelet asks
 	Containerd string // containerd's socket
+	Root       string // the folder of its data
 	Program    string // kith-image
 	Homes      string // the socket at which kithd asks homes of guests; nobody need listen there
 	// Annotations of a namespace, as the API server has them now.
@@ -126,6 +127,7 @@ func (s *Service) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.
 // order is what kith-image reads, kith.dev/engine/runtime/containerd/image.
 type order struct {
 	Socket     string   `json:"socket"`
+	Root       string   `json:"root"`
 	Image      string   `json:"image"`
 	Registries []string `json:"registries"`
 	Home       string   `json:"home,omitempty"`
@@ -159,7 +161,7 @@ func (s *Service) pull(ctx context.Context, consumer, namespace string, r *cri.P
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	a := r.GetAuth()
-	o := order{Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Registries: []string{}, Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()}}
+	o := order{Socket: s.opts.Containerd, Root: s.opts.Root, Image: r.GetImage().GetImage(), Registries: []string{}, Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()}}
 	for _, registry := range strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }) {
 		if registry == v1alpha1.RegistryHome {
 			o.Home = s.home(consumer)

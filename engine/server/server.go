@@ -215,7 +215,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	imageService, err := images.Open(images.Options{
-		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-image"), Homes: filepath.Join(c.RunDir, "homes.sock"), Annotations: s.annotations,
+		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Root: s.runtime.Root(), Program: filepath.Join(c.RuntimeDir, "kith-image"), Homes: filepath.Join(c.RunDir, "homes.sock"), Annotations: s.annotations,
 	}, s.log)
 	if err != nil {
 		return err

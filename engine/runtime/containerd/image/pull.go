@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -15,7 +17,6 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -23,10 +24,13 @@ import (
 // order is what is to be pulled; the same as kith.dev/engine/images.order.
 type order struct {
 	Socket     string   `json:"socket"` // containerd's
+	Root       string   `json:"root"`   // the folder of containerd's data, on whose disk some room must stay
 	Image      string   `json:"image"`
 	Registries []string `json:"registries"` // registries that are open whatever their address; "*" is the internet
 	Home       string   `json:"home"`       // the unix socket at which the guest's home is asked first, and the path there: /SOCKET:/PATH; "" for none
 	Auth       auth     `json:"auth"`
+
+	broken *atomic.Bool // an answer did not come to its end: another attempt may be worth it
 }
 
 // auth are the credentials of the pod's imagePullSecrets for this image, as the CRI has them.
@@ -51,6 +55,7 @@ func pull(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 func (o order) pull(ctx context.Context) (string, error) {
+	o.broken = &atomic.Bool{}
 	named, err := reference.ParseDockerRef(o.Image)
 	if err != nil {
 		return "", fmt.Errorf("image %q: %w", o.Image, err)
@@ -71,28 +76,45 @@ func (o order) pull(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer client.Close()
+	ctx, cancel := roomy(ctx, o.Root)
+	defer cancel()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
 	// What came is kept under it, also when this ends without the image: the next attempt, of this program or of the kubelet, goes on there.
-	leased, done, err := client.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(keptFor))
+	keep := client.LeasesService()
+	lease, err := keep.Create(ctx, leases.WithRandomID(), leases.WithExpiration(keptFor))
 	if err != nil {
 		return "", fmt.Errorf("containerd: %w", err)
 	}
+	leased := leases.WithLease(ctx, lease.ID)
 	for pause := time.Second; ; pause *= 2 {
+		o.broken.Store(false)
 		_, err = client.Pull(leased, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
 			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
 		// A laptop's connection breaks more often than a registry's.
-		if err == nil || o.Home == "" || errdefs.IsNotFound(err) || pause > mostPause {
+		if err == nil || o.Home == "" || !o.broken.Load() || pause > mostPause || !waited(ctx, pause) {
 			break
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
 	}
-	if err == nil {
-		_ = done(ctx) // else it ends by itself
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	// What came of an image that is not what it says, or has no room, is not kept.
+	if err == nil || !o.broken.Load() || errors.Is(err, errFull) {
+		_ = keep.Delete(context.WithoutCancel(ctx), lease, leases.SynchronousDelete) // else it ends by itself
 	}
 	return exact.String(), err
+}
+
+// waited waits, and reports whether there is reason to go on.
+func waited(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // keptFor is how long a part of an image waits for the rest: longer than a pull may take.
@@ -124,7 +146,7 @@ func (o order) resolver(domain string) remotes.Resolver {
 	transport := docker.DefaultHTTPTransport(nil)
 	transport.Proxy = nil // it would resolve names itself, and reach what it likes
 	transport.DialContext = newGuard(domain, o.Registries).dial
-	client := &http.Client{Transport: transport}
+	client := &http.Client{Transport: o.steady(transport)}
 	tokens := &http.Client{Transport: brief{transport}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: func(host string) ([]docker.RegistryHost, error) {
@@ -143,6 +165,14 @@ func (o order) resolver(domain string) remotes.Resolver {
 	}})
 }
 
+func (o order) steady(transport http.RoundTripper) http.RoundTripper {
+	s := steady{transport, quiet, o.broken}
+	if s.broken == nil {
+		s.broken = &atomic.Bool{}
+	}
+	return s
+}
+
 // home is asked before any registry: what it has under a name is what the guest means by it, and no credentials go there.
 func (o order) home() []docker.RegistryHost {
 	socket, path, found := strings.Cut(o.Home, ":")
@@ -153,7 +183,7 @@ func (o order) home() []docker.RegistryHost {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	return []docker.RegistryHost{{
-		Client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Client: &http.Client{Transport: o.steady(transport), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		Host:   "home", Scheme: "http", Path: path, Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
 	}}
 }
