@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,28 +32,34 @@ there and no others. So an image that was built on this laptop needs no registry
 }
 
 func (p *program) imageLoadCommand() *cobra.Command {
-	var name string
+	var name, from string
 	c := p.lists(&cobra.Command{
-		Use:   "load [FILE|-]",
-		Short: "Load images from an archive, as docker save writes it",
-		Long: `Load images from an archive: a tar, compressed or not, in Docker's form, as docker save writes it, or in the OCI's, as
-podman save --format oci-archive does. Without a file, or with -, it is read from the standard input.
+		Use:   "load [IMAGE|FILE|-]",
+		Short: "Load an image that docker or podman has, or those of an archive",
+		Long: `Load an image, by its name, from docker, podman or nerdctl, or those of an archive: a tar, compressed or not, in Docker's
+form, as docker save writes it, or in the OCI's, as podman save --format oci-archive does. Without an argument, or with -,
+the archive is read from the standard input.
 
 Images keep the names that the archive gives them; docker.io/library/ is put before a short one, as pods mean it. Some
 archives have a tag alone, or nothing: --name says what the image is to be called, beside the name that it has.
 
 A pod whose image has the tag latest, or none, asks a registry each time it starts unless it has
 imagePullPolicy: IfNotPresent.`,
-		Example: "  docker save shop/web:dev | kith image load\n  podman save --format oci-archive shop/web:dev | kith image load\n  kith image load web.tar --name shop/web:dev",
+		Example: "  kith image load shop/web:dev\n  docker save shop/web:dev | kith image load\n  podman save --format oci-archive shop/web:dev | kith image load\n  kith image load web.tar --name shop/web:dev",
 		Args:    between(0, 1),
 	})
 	c.Flags().StringVar(&name, "name", "", "call the image so; for an archive of one")
+	c.Flags().StringVar(&from, "from", "", "whose image it is: "+strings.Join(stores, ", ")+"; else all are asked")
+	_ = c.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(stores, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		archive, end, err := p.archive(args)
+		archive, end, called, err := p.archive(c.Context(), args, from)
 		if err != nil {
 			return err
 		}
 		defer end()
+		if name == "" {
+			name = called
+		}
 		loaded, err := long(p, c, 0, func(ctx context.Context, kithd *client.Client, g *progress) ([]api.Image, error) {
 			return kithd.LoadImages(ctx, &counted{Reader: archive, report: g.report}, name)
 		})
@@ -62,19 +71,23 @@ imagePullPolicy: IfNotPresent.`,
 	return c
 }
 
-// archive opens what is to be loaded.
-func (p *program) archive(args []string) (io.Reader, func(), error) {
+// archive opens what is to be loaded: a file, or what a store has by that name, which is then what the image is called.
+func (p *program) archive(ctx context.Context, args []string, from string) (archive io.Reader, end func(), called string, err error) {
 	if len(args) == 1 && args[0] != "-" {
 		f, err := os.Open(args[0])
-		if err != nil {
-			return nil, nil, &api.Error{Code: api.CodeInvalid, Message: "the archive cannot be read", Reason: err.Error(), Field: "file"}
+		if from != "" || errors.Is(err, fs.ErrNotExist) {
+			archive, end, err := saved(ctx, args[0], from)
+			return archive, end, args[0], err
 		}
-		return f, func() { f.Close() }, nil
+		if err != nil {
+			return nil, nil, "", &api.Error{Code: api.CodeInvalid, Message: "the archive cannot be read", Reason: err.Error(), Field: "file"}
+		}
+		return f, func() { f.Close() }, "", nil
 	}
 	if p.InTerminal {
-		return nil, nil, &api.Error{Code: api.CodeInvalid, Message: "no archive", Reason: "the standard input is a terminal", Do: "name a file, or `docker save IMAGE | kith image load`"}
+		return nil, nil, "", &api.Error{Code: api.CodeInvalid, Message: "no archive", Reason: "the standard input is a terminal", Do: "name an image that docker or podman has, or a file"}
 	}
-	return p.In, func() {}, nil
+	return p.In, func() {}, "", nil
 }
 
 // counted reports how much was read, at each step of 16 MiB.

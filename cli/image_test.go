@@ -23,7 +23,7 @@ func TestImages(t *testing.T) {
 	if _, errs, code := k.run("image", "ls", "nothing"); code == 0 || !strings.Contains(errs, "nothing") {
 		t.Errorf("ls nothing: %d %q", code, errs)
 	}
-	if _, errs, code := k.run("image", "load", filepath.Join(t.TempDir(), "none")); code == 0 || !strings.Contains(errs, "the archive cannot be read") {
+	if _, errs, code := k.run("image", "load", filepath.Join(t.TempDir(), "none")); code == 0 || !strings.Contains(errs, "no file and no image") {
 		t.Errorf("load of no file: %d %q", code, errs)
 	}
 	if _, errs, code := k.run("image", "load", "-"); code == 0 || !strings.Contains(errs, "it is empty") {
@@ -58,5 +58,39 @@ func TestKubectlIsGivenTheKubeconfig(t *testing.T) {
 	}
 	if left, err := os.ReadDir(run); err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
+	}
+}
+
+// TestImagesOfOtherStores: a name that is no file is looked for where images are built.
+func TestImagesOfOtherStores(t *testing.T) {
+	k := serve(t, world())
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	store := func(name, images, save string) {
+		script := "#!/bin/sh\n[ \"$1 $3\" != \"image --\" ] || for i in " + images + "; do [ \"$i\" != \"$4\" ] || exit 0; done\n[ \"$1\" = save ] || exit 1\n" + save + "\n"
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, errs, code := k.run("image", "load", "shop/web:dev")
+	if code == 0 || !strings.Contains(errs, "none of docker, podman, nerdctl is installed") {
+		t.Errorf("without any: %d %q", code, errs)
+	}
+	store("docker", "shop/web:dev both:1 bad:1", `[ "$3" != bad:1 ] || { echo "no space" >&2; exit 1; }; printf 'an archive'`)
+	store("podman", "both:1", "printf another")
+	for _, c := range []struct{ args, out, errs string }{
+		{"shop/web:dev", "shop/web:dev", ""},
+		{"shop/web:dev --name other:1", "other:1", ""},
+		{"shop/web:dev --from podman", "", "podman has no such image"},
+		{"both:1", "", "docker and podman have an image"},
+		{"both:1 --from podman", "both:1", ""},
+		{"none:1", "", "docker and podman has no such image"},
+		{"bad:1", "", "docker does not give the image: no space"},
+		{"both:1 --from crio", "", `no store called "crio"`},
+	} {
+		out, errs, code := k.run(append(strings.Fields("image load "+c.args), "-o", "name")...)
+		if (code == 0) != (c.errs == "") || strings.TrimSpace(out) != c.out || !strings.Contains(errs, c.errs) {
+			t.Errorf("%s: %d %q %q", c.args, code, out, errs)
+		}
 	}
 }
