@@ -209,7 +209,7 @@ func (s *Service) run(ctx context.Context, o order) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, s.opts.Program, "pull")
 	// Without the company's proxy: that one resolves names itself, and reaches what it likes.
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB"}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB", "GOGC=50"}
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -167,7 +167,7 @@ func (s *Store) start(ctx context.Context, verb string, order any, in io.Reader)
 		return nil, err
 	}
 	c := &command{Cmd: exec.CommandContext(ctx, s.Program, verb), ctx: ctx}
-	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB"}
+	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB", "GOGC=50"}
 	c.Stdin = bytes.NewReader(append(text, '\n'))
 	if in != nil {
 		c.Stdin = io.MultiReader(c.Stdin, in)

@@ -186,7 +186,7 @@ func (r *runtime) image(ctx context.Context, t *testing.T, verb string, order ma
 	order["socket"] = r.socket
 	text, _ := json.Marshal(order)
 	cmd := exec.CommandContext(ctx, program(t, "kith-image"), verb)
-	cmd.Env = []string{"GOMEMLIMIT=128MiB"} // as the engine runs it
+	cmd.Env = []string{"GOMEMLIMIT=128MiB", "GOGC=50"} // as the engine runs it
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &out, &errs
 	if err := cmd.Start(); err != nil {

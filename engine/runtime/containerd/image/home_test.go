@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/distribution/reference"
@@ -73,7 +74,7 @@ func TestHomeIsAskedBeforeTheRegistry(t *testing.T) {
 	} {
 		at, asked := home(t, c.answer)
 		before := r.asked.Load()
-		o := order{Image: image.String(), Registries: []string{"http://" + r.host()}, Home: at, Auth: auth{Username: "me", Password: "x"}}
+		o := order{Image: image.String(), Registries: []string{"http://" + r.host()}, Home: at, broken: &atomic.Bool{}, Auth: auth{Username: "me", Password: "x"}}
 		_, target, err := o.resolve(t.Context(), image)
 		if err != nil || target.Size != 2 {
 			t.Errorf("%s: %+v %v", what, target, err)

@@ -30,7 +30,7 @@ type order struct {
 	Home       string   `json:"home"`       // the unix socket at which the guest's home is asked first, and the path there: /SOCKET:/PATH; "" for none
 	Auth       auth     `json:"auth"`
 
-	broken *atomic.Bool // an answer did not come to its end: another attempt may be worth it
+	broken *atomic.Bool // an answer of home's did not come to its end: another attempt may be worth it; nil without a home
 }
 
 // auth are the credentials of the pod's imagePullSecrets for this image, as the CRI has them.
@@ -91,7 +91,7 @@ func (o order) pull(ctx context.Context) (string, error) {
 	for pause := time.Second; ; pause *= 2 {
 		o.broken.Store(false)
 		_, err = client.Pull(leased, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
-			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded()))
 		// A laptop's connection breaks more often than a registry's.
 		if err == nil || o.Home == "" || !o.broken.Load() || pause > mostPause || !waited(ctx, pause) {
 			break
@@ -146,7 +146,7 @@ func (o order) resolver(domain string) remotes.Resolver {
 	transport := docker.DefaultHTTPTransport(nil)
 	transport.Proxy = nil // it would resolve names itself, and reach what it likes
 	transport.DialContext = newGuard(domain, o.Registries).dial
-	client := &http.Client{Transport: o.steady(transport)}
+	client := &http.Client{Transport: steady{transport, quiet, new(atomic.Bool)}}
 	tokens := &http.Client{Transport: brief{transport}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: func(host string) ([]docker.RegistryHost, error) {
@@ -165,14 +165,6 @@ func (o order) resolver(domain string) remotes.Resolver {
 	}})
 }
 
-func (o order) steady(transport http.RoundTripper) http.RoundTripper {
-	s := steady{transport, quiet, o.broken}
-	if s.broken == nil {
-		s.broken = &atomic.Bool{}
-	}
-	return s
-}
-
 // home is asked before any registry: what it has under a name is what the guest means by it, and no credentials go there.
 func (o order) home() []docker.RegistryHost {
 	socket, path, found := strings.Cut(o.Home, ":")
@@ -183,7 +175,7 @@ func (o order) home() []docker.RegistryHost {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	return []docker.RegistryHost{{
-		Client: &http.Client{Transport: o.steady(transport), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Client: &http.Client{Transport: steady{transport, quiet, o.broken}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		Host:   "home", Scheme: "http", Path: path, Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
 	}}
 }
@@ -242,14 +234,24 @@ func small(d ocispec.Descriptor) error {
 	return nil
 }
 
+// mostOfOne bounds the manifests, configurations and layers of one image: what runs has some tens of each, and the kernel mounts 500 layers at most.
+const mostOfOne = 1000
+
 // bounded stands before all that is done with a part of an image: one that is too large is not begun, and each comes from the registry. The
 // addresses that a description may name for a layer containerd asks with a client of its own (core/remotes/docker of v2.3), past the guard.
-func bounded(next images.Handler) images.Handler {
-	return images.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-		if err := small(d); err != nil {
-			return nil, err
-		}
-		d.URLs = nil
-		return next.Handle(ctx, d)
-	})
+func bounded() func(images.Handler) images.Handler {
+	var parts atomic.Int64
+	return func(next images.Handler) images.Handler {
+		return images.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+			if err := small(d); err != nil {
+				return nil, err
+			}
+			d.URLs = nil
+			children, err := next.Handle(ctx, d)
+			if parts.Add(int64(len(children))) > mostOfOne {
+				return nil, fmt.Errorf("the image has more than %d parts", mostOfOne)
+			}
+			return children, err
+		})
+	}
 }

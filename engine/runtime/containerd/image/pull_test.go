@@ -144,7 +144,7 @@ func TestALayerComesFromNowhereElse(t *testing.T) {
 		}
 		return nil, err
 	}
-	if _, err := bounded(images.HandlerFunc(read)).Handle(t.Context(), layer); err != nil || printer.asked.Load() != 0 {
+	if _, err := bounded()(images.HandlerFunc(read)).Handle(t.Context(), layer); err != nil || printer.asked.Load() != 0 {
 		t.Errorf("%v; the printer was asked %d times", err, printer.asked.Load())
 	}
 	if _, _ = read(t.Context(), layer); printer.asked.Load() == 0 {
