@@ -71,26 +71,40 @@ func (e *childError) Error() string { return fmt.Sprintf("exit code %d", e.code)
 
 // withKubeconfig runs a program that reads a kubeconfig of the caller's, which is in a file of a folder that goes with it.
 func (p *program) withKubeconfig(c *cobra.Command, command func(dir, file string) *exec.Cmd) error {
-	text, err := call(p, c, func(kithd *client.Client, ctx context.Context) ([]byte, error) { return kithd.Kubeconfig(ctx) })
+	dir, file, err := p.kubeconfigFile(c)
 	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(dir)
+	return p.child(command(dir, file))
+}
+
+// kubeconfigFile writes a kubeconfig of the caller's into a folder, which is to be removed.
+func (p *program) kubeconfigFile(c *cobra.Command) (dir, file string, err error) {
+	text, err := call(p, c, func(kithd *client.Client, ctx context.Context) ([]byte, error) { return kithd.Kubeconfig(ctx) })
+	if err != nil {
+		return "", "", err
+	}
 	// Where there is one, a folder in memory that ends with the session.
-	dir, err := os.MkdirTemp(p.Getenv("XDG_RUNTIME_DIR"), "kith-")
+	dir, err = os.MkdirTemp(p.Getenv("XDG_RUNTIME_DIR"), "kith-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "kith-")
 	}
 	if err != nil {
-		return &api.Error{Code: api.CodeInternal, Message: "no folder for the kubeconfig", Reason: err.Error()}
+		return "", "", &api.Error{Code: api.CodeInternal, Message: "no folder for the kubeconfig", Reason: err.Error()}
 	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "kubeconfig")
+	file = filepath.Join(dir, "kubeconfig")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return &api.Error{Code: api.CodeInternal, Message: "the kubeconfig cannot be written", Reason: err.Error()}
+		os.RemoveAll(dir)
+		return "", "", &api.Error{Code: api.CodeInternal, Message: "the kubeconfig cannot be written", Reason: err.Error()}
 	}
-	cmd := command(dir, file)
+	return dir, file, nil
+}
+
+// child runs a program in the place of this one; its exit code is this one's.
+func (p *program) child(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.In, p.Out, p.Err
-	err = cmd.Run() // the terminal's signals are the program's own: it ends by them, or goes on
+	err := cmd.Run() // the terminal's signals are the program's own: it ends by them, or goes on
 	if exit, is := errors.AsType[*exec.ExitError](err); is {
 		return &childError{max(exit.ExitCode(), 1)}
 	}

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// runNamespace is where `kith run` makes its pods unless told otherwise; the command offloads it.
+const runNamespace = "kith-run"
+
+// atHome is the word for no peer.
+const atHome = "home"
+
+// labelPeer is on the nodes of peers; the same as kith.dev/core/api/v1alpha1.LabelPeer, which would bring Kubernetes' code.
+const labelPeer = "kith.dev/peer"
+
+// running is what `kith run` is asked to do.
+type running struct {
+	at, namespace, cpu, memory string
+	env                        []string
+	interactive, tty           bool
+	image                      string
+	args                       []string
+}
+
+func (p *program) runCommand() *cobra.Command {
+	var r running
+	c := &cobra.Command{
+		Use:   "run [flags] IMAGE [ARGUMENT]...",
+		Short: "Run a command in a pod, at a peer if there is room",
+		Long: `Run a command in a pod, at a peer if there is room, and show what it prints. The exit code is the command's. The pod goes when
+the command has ended, or when you end this one.
+
+The image is one that this laptop has (kith image load), which the peer gets from here, or one of a registry; it is asked for only
+where it is not there yet. What follows the image are arguments for it.
+
+The pod is made in the namespace ` + runNamespace + `, which is offloaded to all peers the first time, or in one of yours.`,
+		Example: "  kith run shop/tests:dev -v ./...\n  kith run -it --at bob debian:13 bash\n  cat data.csv | kith run -i --cpu 2 --memory 4Gi tools/convert:1 --to parquet > data.parquet",
+		Args:    between(1, -1), ValidArgsFunction: p.completeImages(),
+	}
+	f := c.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&r.at, "at", "", "run it at this peer and nowhere else, or at "+atHome)
+	f.StringVarP(&r.namespace, "namespace", "n", runNamespace, "make the pod in this namespace; to run abroad it must be offloaded")
+	f.StringVar(&r.cpu, "cpu", "", "ask for so much, and use no more: 2, 500m")
+	f.StringVar(&r.memory, "memory", "", "likewise: 4Gi")
+	f.StringArrayVarP(&r.env, "env", "e", nil, "set a variable: NAME=VALUE; may be given several times")
+	f.BoolVarP(&r.interactive, "interactive", "i", false, "pass the standard input on")
+	f.BoolVarP(&r.tty, "tty", "t", false, "with a terminal")
+	_ = c.RegisterFlagCompletionFunc("at", p.completePeers(-1))
+	_ = c.RegisterFlagCompletionFunc("namespace", p.completeOffloads())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		r.image, r.args = args[0], args[1:]
+		if r.tty && !p.InTerminal {
+			return &api.Error{Code: api.CodeInvalid, Message: "-t needs a terminal", Reason: "the standard input is none", Do: "leave -t out", Field: "tty"}
+		}
+		return p.run(c, r)
+	}
+	return c
+}
+
+func (p *program) run(c *cobra.Command, r running) error {
+	kubectl, first, err := kubectlProgram()
+	if err != nil {
+		return err
+	}
+	dir, file, err := p.kubeconfigFile(c)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(kubectl, slices.Concat(first, args)...)
+		cmd.Env = environment(os.Environ(), "KUBECONFIG="+file)
+		return cmd
+	}
+	if err := p.runWhere(c, r, command); err != nil {
+		return err
+	}
+	name := r.name()
+	// However it ends, also by a signal, which kubectl gets too.
+	defer func() {
+		_ = command("-n", r.namespace, "delete", "pod", name, "--ignore-not-found", "--wait=false").Run()
+	}()
+	return p.child(command(r.kubectl(name)...))
+}
+
+// runWhere makes sure that the pod may run where it is to.
+func (p *program) runWhere(c *cobra.Command, r running, kubectl func(...string) *exec.Cmd) error {
+	peers, err := call(p, c, (*client.Client).Peers)
+	if err != nil {
+		return err
+	}
+	abroad := slices.ContainsFunc(peers, func(x api.Peer) bool { return x.Node != "" && (r.at == "" || x.Name == r.at) })
+	if r.at != "" && r.at != atHome && !abroad {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s runs nothing for this laptop", r.at), Reason: "there is no contract with a peer of that name", Do: fmt.Sprintf("`kith peer %s` asks for one; `kith peers` shows who is there", r.at), Field: "at"}
+	}
+	offloads, err := call(p, c, (*client.Client).Offloads)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(offloads, func(o api.Offload) bool { return o.Namespace == r.namespace })
+	switch {
+	case r.namespace != runNamespace && i < 0 && r.at != "" && r.at != atHome:
+		return &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("pods of namespace %s run at home only", r.namespace), Do: fmt.Sprintf("`kith offload %s`, or leave -n out", r.namespace), Field: "namespace"}
+	case r.namespace != runNamespace || i >= 0:
+		return nil
+	}
+	if kubectl("get", "namespace", runNamespace).Run() == nil {
+		return nil // its owner brought it home
+	}
+	if out, err := kubectl("create", "namespace", runNamespace).CombinedOutput(); err != nil {
+		return &api.Error{Code: api.CodeUnavailable, Message: "the namespace " + runNamespace + " cannot be made", Reason: strings.TrimSpace(string(out)), Do: "name one that you may use with -n"}
+	}
+	if !abroad {
+		return nil
+	}
+	options := api.OffloadOptions{}
+	if err := options.Check(); err != nil {
+		return err
+	}
+	_, err = long(p, c, 0, func(ctx context.Context, kithd *client.Client, g *progress) (api.Offload, error) {
+		return kithd.Offload(ctx, runNamespace, options, g.report)
+	})
+	return err
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// name is one for the pod, which begins with the image's.
+func (r running) name() string {
+	base := r.image[strings.LastIndexByte(r.image, '/')+1:]
+	base, _, _ = strings.Cut(base, "@")
+	base, _, _ = strings.Cut(base, ":")
+	base = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
+	return strings.TrimLeft(base[:min(len(base), 40)]+"-", "-") + strings.ToLower(rand.Text()[:6])
+}
+
+// kubectl are the arguments that run it.
+func (r running) kubectl(name string) []string {
+	args := []string{"-n", r.namespace, "run", name, "--image", r.image, "--restart=Never", "--image-pull-policy=IfNotPresent", "--quiet",
+		"--attach", "--pod-running-timeout=1h", "--override-type=strategic", "--overrides", r.overrides(name)}
+	if r.interactive {
+		args = append(args, "--stdin")
+	}
+	if r.tty {
+		args = append(args, "--tty")
+	}
+	for _, e := range r.env {
+		args = append(args, "--env", e)
+	}
+	return append(append(args, "--"), r.args...)
+}
+
+// overrides are what kubectl run has no flags for, as a patch of the pod.
+func (r running) overrides(name string) string {
+	type object = map[string]any
+	peer := func(operator string, values ...string) object {
+		e := object{"key": labelPeer, "operator": operator}
+		if len(values) > 0 {
+			e["values"] = values
+		}
+		return object{"matchExpressions": []any{e}}
+	}
+	required := func(term object) object {
+		return object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []any{term}}}
+	}
+	var where object
+	switch r.at {
+	case "":
+		where = object{"preferredDuringSchedulingIgnoredDuringExecution": []any{object{"weight": 100, "preference": peer("Exists")}}}
+	case atHome:
+		where = required(peer("DoesNotExist"))
+	default:
+		where = required(peer("In", r.at))
+	}
+	spec := object{"affinity": object{"nodeAffinity": where}, "automountServiceAccountToken": false}
+	amounts := object{}
+	if r.cpu != "" {
+		amounts["cpu"] = r.cpu
+	}
+	if r.memory != "" {
+		amounts["memory"] = r.memory
+	}
+	if len(amounts) > 0 {
+		spec["containers"] = []any{object{"name": name, "resources": object{"requests": amounts, "limits": amounts}}}
+	}
+	text, _ := json.Marshal(object{"spec": spec})
+	return string(text)
+}
