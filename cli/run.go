@@ -10,21 +10,26 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
 // runNamespace is where `kith run` makes its pods unless told otherwise; the command offloads it.
-const runNamespace = "kith-run"
+const runNamespace = "run"
 
 // atHome is the word for no peer.
 const atHome = "home"
 
 // labelPeer is on the nodes of peers; the same as kith.dev/core/api/v1alpha1.LabelPeer, which would bring Kubernetes' code.
 const labelPeer = "kith.dev/peer"
+
+// virtualNode is what the names of peers' nodes begin with; the same as kith.dev/core/api/v1alpha1.VirtualNodePrefix.
+const virtualNode = "kith-"
 
 // running is what `kith run` is asked to do.
 type running struct {
@@ -63,6 +68,11 @@ The pod is made in the namespace ` + runNamespace + `, which is offloaded to all
 	_ = c.RegisterFlagCompletionFunc("namespace", p.completeOffloads())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		r.image, r.args = args[0], args[1:]
+		for _, e := range r.env {
+			if !strings.Contains(e, "=") {
+				return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("%q sets no variable", e), Do: "NAME=VALUE", Field: "env"}
+			}
+		}
 		if r.tty && !p.InTerminal {
 			return &api.Error{Code: api.CodeInvalid, Message: "-t needs a terminal", Reason: "the standard input is none", Do: "leave -t out", Field: "tty"}
 		}
@@ -90,11 +100,125 @@ func (p *program) run(c *cobra.Command, r running) error {
 		return err
 	}
 	name := r.name()
+	create := command("-n", r.namespace, "create", "-f", "-")
+	create.Stdin = strings.NewReader(r.pod(name))
+	if out, err := create.CombinedOutput(); err != nil {
+		return &api.Error{Code: api.CodeInvalid, Message: "the pod cannot be made", Reason: strings.TrimSpace(string(out))}
+	}
 	// However it ends, also by a signal, which kubectl gets too.
 	defer func() {
 		_ = command("-n", r.namespace, "delete", "pod", name, "--ignore-not-found", "--wait=false").Run()
 	}()
-	return p.child(command(r.kubectl(name)...))
+	return p.follow(c.Context(), r, name, command)
+}
+
+// runningPod is what is read of the pod.
+type runningPod struct {
+	Spec struct {
+		NodeName string `json:"nodeName"`
+	} `json:"spec"`
+	Status struct {
+		Phase             string `json:"phase"`
+		Reason            string `json:"reason"`
+		Message           string `json:"message"`
+		ContainerStatuses []struct {
+			State struct {
+				Waiting *struct {
+					Reason  string `json:"reason"`
+					Message string `json:"message"`
+				} `json:"waiting"`
+				Running    *struct{} `json:"running"`
+				Terminated *struct {
+					ExitCode int    `json:"exitCode"`
+					Reason   string `json:"reason"`
+					Message  string `json:"message"`
+				} `json:"terminated"`
+			} `json:"state"`
+		} `json:"containerStatuses"`
+	} `json:"status"`
+}
+
+// Reasons for which a container waits that do not pass by themselves, as kubelets say them; the first failure to get an image may.
+var inVain = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
+
+// follow shows what the pod prints, from when it runs to when it has ended.
+func (p *program) follow(ctx context.Context, r running, name string, kubectl func(...string) *exec.Cmd) error {
+	watch := kubectl("-n", r.namespace, "get", "pod", name, "--watch", "-o", "json")
+	out, err := watch.StdoutPipe()
+	if err == nil {
+		err = watch.Start()
+	}
+	if err != nil {
+		return &api.Error{Code: api.CodeInternal, Message: watch.Path + " cannot be run", Reason: err.Error()}
+	}
+	end := sync.OnceFunc(func() { _ = watch.Process.Kill(); _ = watch.Wait() })
+	defer end()
+	defer context.AfterFunc(ctx, func() { _ = watch.Process.Kill() })()
+
+	var shown bool // its output
+	var node, said string
+	for next := json.NewDecoder(out); ; {
+		var pod runningPod
+		if err := next.Decode(&pod); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return &api.Error{Code: api.CodeUnavailable, Message: "the pod is not seen any more", Reason: err.Error(), Do: "`kith status` shows how the engine is"}
+		}
+		if node != pod.Spec.NodeName {
+			if node = pod.Spec.NodeName; p.ErrTerminal {
+				fmt.Fprintf(p.Err, "at %s\n", strings.TrimPrefix(node, virtualNode))
+			}
+		}
+		s := pod.Status
+		if s.Reason != "" && s.Message != said {
+			said = s.Message
+			fmt.Fprintln(p.Err, screen.Clean(said))
+		}
+		if len(s.ContainerStatuses) == 0 {
+			if s.Phase == "Failed" {
+				return &api.Error{Code: api.CodeUnavailable, Message: "the pod was not run", Reason: s.Message}
+			}
+			continue
+		}
+		switch now := s.ContainerStatuses[0].State; {
+		case now.Waiting != nil && slices.Contains(inVain, now.Waiting.Reason):
+			return &api.Error{Code: api.CodeUnavailable, Message: "the command was not run", Reason: now.Waiting.Message, Do: fmt.Sprintf("`kith image load %s` brings an image here that docker or podman has", r.image)}
+		case now.Running != nil || now.Terminated != nil:
+			if !shown {
+				shown = true
+				if err := p.child(r.output(name, now.Terminated != nil, kubectl)); err != nil && now.Terminated == nil && ctx.Err() != nil {
+					return err
+				}
+			}
+			if now.Terminated == nil {
+				continue
+			}
+			switch code := now.Terminated.ExitCode; {
+			case code == 0:
+				return nil
+			case now.Terminated.Message != "":
+				return &api.Error{Code: api.CodeUnavailable, Message: "the command could not be started", Reason: now.Terminated.Message}
+			default:
+				return &childError{code}
+			}
+		}
+	}
+}
+
+// output shows what the pod prints: all of it, or, when it reads from here, from now on.
+func (r running) output(name string, ended bool, kubectl func(...string) *exec.Cmd) *exec.Cmd {
+	if !r.interactive && !r.tty || ended {
+		return kubectl("-n", r.namespace, "logs", "--follow", name)
+	}
+	args := []string{"-n", r.namespace, "attach", name, "--quiet"}
+	if r.interactive {
+		args = append(args, "--stdin")
+	}
+	if r.tty {
+		args = append(args, "--tty")
+	}
+	return kubectl(args...)
 }
 
 // runWhere makes sure that the pod may run where it is to.
@@ -134,6 +258,9 @@ func (p *program) runWhere(c *cobra.Command, r running, kubectl func(...string) 
 	_, err = long(p, c, 0, func(ctx context.Context, kithd *client.Client, g *progress) (api.Offload, error) {
 		return kithd.Offload(ctx, runNamespace, options, g.report)
 	})
+	if err != nil { // the next time it would be taken for one that its owner wants at home
+		_ = kubectl("delete", "namespace", runNamespace, "--wait=false").Run()
+	}
 	return err
 }
 
@@ -148,24 +275,8 @@ func (r running) name() string {
 	return strings.TrimLeft(base[:min(len(base), 40)]+"-", "-") + strings.ToLower(rand.Text()[:6])
 }
 
-// kubectl are the arguments that run it.
-func (r running) kubectl(name string) []string {
-	args := []string{"-n", r.namespace, "run", name, "--image", r.image, "--restart=Never", "--image-pull-policy=IfNotPresent", "--quiet",
-		"--attach", "--pod-running-timeout=1h", "--override-type=strategic", "--overrides", r.overrides(name)}
-	if r.interactive {
-		args = append(args, "--stdin")
-	}
-	if r.tty {
-		args = append(args, "--tty")
-	}
-	for _, e := range r.env {
-		args = append(args, "--env", e)
-	}
-	return append(append(args, "--"), r.args...)
-}
-
-// overrides are what kubectl run has no flags for, as a patch of the pod.
-func (r running) overrides(name string) string {
+// pod is the manifest of the pod.
+func (r running) pod(name string) string {
 	type object = map[string]any
 	peer := func(operator string, values ...string) object {
 		e := object{"key": labelPeer, "operator": operator}
@@ -186,7 +297,11 @@ func (r running) overrides(name string) string {
 	default:
 		where = required(peer("In", r.at))
 	}
-	spec := object{"affinity": object{"nodeAffinity": where}, "automountServiceAccountToken": false}
+	env := []any{}
+	for _, e := range r.env {
+		key, value, _ := strings.Cut(e, "=")
+		env = append(env, object{"name": key, "value": value})
+	}
 	amounts := object{}
 	if r.cpu != "" {
 		amounts["cpu"] = r.cpu
@@ -194,9 +309,12 @@ func (r running) overrides(name string) string {
 	if r.memory != "" {
 		amounts["memory"] = r.memory
 	}
-	if len(amounts) > 0 {
-		spec["containers"] = []any{object{"name": name, "resources": object{"requests": amounts, "limits": amounts}}}
-	}
-	text, _ := json.Marshal(object{"spec": spec})
+	text, _ := json.Marshal(object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": name, "labels": object{"run": name}}, "spec": object{
+		"restartPolicy": "Never", "automountServiceAccountToken": false, "affinity": object{"nodeAffinity": where},
+		"containers": []any{object{
+			"name": "run", "image": r.image, "imagePullPolicy": "IfNotPresent", "args": r.args, "env": env,
+			"stdin": r.interactive, "stdinOnce": r.interactive, "tty": r.tty, "resources": object{"requests": amounts, "limits": amounts},
+		}},
+	}})
 	return string(text)
 }

@@ -11,87 +11,103 @@ import (
 	"kith.dev/core/api"
 )
 
-// calls are those of a kubectl that notes each on a line, answers get with a failure, and ends what it runs with 7.
-func calls(t *testing.T, exists bool) (taken func() []string) {
+// calls are those of a kubectl that notes each on a line and plays a cluster in which a pod goes through some states, given as JSON of its
+// status; after the first that is running comes the next when its output was shown.
+func calls(t *testing.T, exists bool, states ...string) (taken func() []string, manifest func() string) {
 	bin := t.TempDir()
-	log := filepath.Join(bin, "log")
+	at := func(name string) string { return filepath.Join(bin, name) }
+	watch := ""
+	for _, s := range states {
+		watch += `echo '{"spec":{"nodeName":"kith-bob"},"status":` + s + `}'` + "\n"
+		if strings.Contains(s, "running") {
+			watch += "while [ ! -e " + at("shown") + " ]; do sleep 0.01; done\n"
+		}
+	}
 	script := `#!/bin/sh
-for a in "$@"; do printf '%s\037' "$a"; done >> ` + log + `
-echo >> ` + log + `
-case "$1 $3" in
+for a in "$@"; do printf '%s\037' "$a"; done >> ` + at("log") + `
+echo >> ` + at("log") + `
+case "$1 $3 $4" in
 "get "*) ` + map[bool]string{true: "exit 0", false: "exit 1"}[exists] + ` ;;
-"-n run") cat; exit 7 ;;
+*"create -f") cat > ` + at("manifest") + ` ;;
+*"get pod") ` + watch + `exec sleep 100 ;;
+*"attach "*) cat; touch ` + at("shown") + ` ;;
+*"logs --follow") echo what it prints; touch ` + at("shown") + ` ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(at("kubectl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	return func() (lines []string) {
-		text, _ := os.ReadFile(log)
-		_ = os.Remove(log)
+	taken = func() (lines []string) {
+		text, _ := os.ReadFile(at("log"))
+		_, _ = os.Remove(at("log")), os.Remove(at("shown"))
 		for line := range strings.Lines(string(text)) {
-			lines = append(lines, strings.TrimSuffix(strings.TrimSpace(line), "\037"))
+			lines = append(lines, strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(line), "\037"), "\037", " "))
 		}
 		return lines
 	}
+	return taken, func() string { text, _ := os.ReadFile(at("manifest")); return string(text) }
 }
+
+const (
+	pending = `{"phase":"Pending"}`
+	runs    = `{"phase":"Running","containerStatuses":[{"state":{"running":{}}}]}`
+	ended   = `{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":7}}}]}`
+)
 
 // TestRunMakesAPodAndTakesItAway: where it is to run, with what, and that nothing is left of it.
 func TestRunMakesAPodAndTakesItAway(t *testing.T) {
 	k := serve(t, world())
-	taken := calls(t, false)
+	taken, manifest := calls(t, false, pending, runs, ended)
 	k.in = strings.NewReader("what comes in")
 	out, errs, code := k.run("run", "-i", "--at", "bob", "--cpu", "2", "-e", "A=b c", "Shop/Tests_x:dev", "-v", "--at", "x")
 	if code != 7 || out != "what comes in" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	lines := taken()
-	if len(lines) != 4 || lines[0] != "get\037namespace\037kith-run" || lines[1] != "create\037namespace\037kith-run" {
-		t.Fatalf("%q", lines)
-	}
-	args := strings.Split(lines[2], "\037")
-	name := args[3]
-	if !strings.HasPrefix(name, "tests-x-") || !strings.HasSuffix(lines[2], "--stdin\037--env\037A=b c\037--\037-v\037--at\037x") {
-		t.Errorf("%q", args)
-	}
-	if lines[3] != "-n\037kith-run\037delete\037pod\037"+name+"\037--ignore-not-found\037--wait=false" {
-		t.Errorf("%q", lines[3])
-	}
 	var pod struct {
-		Spec struct {
+		Metadata struct{ Name string }
+		Spec     struct {
 			Containers []struct {
-				Name      string
+				Image     string
+				Args      []string
+				Env       []struct{ Name, Value string }
+				Stdin     bool
 				Resources struct{ Requests, Limits map[string]string }
 			}
-			Affinity struct{ NodeAffinity map[string]any }
+			Affinity struct{ NodeAffinity json.RawMessage }
 		}
 	}
-	if err := json.Unmarshal([]byte(args[slices.Index(args, "--overrides")+1]), &pod); err != nil {
+	if err := json.Unmarshal([]byte(manifest()), &pod); err != nil {
 		t.Fatal(err)
 	}
-	if c := pod.Spec.Containers; len(c) != 1 || c[0].Name != name || c[0].Resources.Requests["cpu"] != "2" || c[0].Resources.Limits["cpu"] != "2" {
+	name := pod.Metadata.Name
+	lines, want := taken(), []string{
+		"get namespace run", "create namespace run", "-n run create -f -", "-n run get pod " + name + " --watch -o json",
+		"-n run attach " + name + " --quiet --stdin", "-n run delete pod " + name + " --ignore-not-found --wait=false",
+	}
+	if !slices.Equal(lines, want) || !strings.HasPrefix(name, "tests-x-") {
+		t.Errorf("%q", lines)
+	}
+	c := pod.Spec.Containers[0]
+	if c.Image != "Shop/Tests_x:dev" || !slices.Equal(c.Args, []string{"-v", "--at", "x"}) || c.Env[0].Value != "b c" || !c.Stdin || c.Resources.Requests["cpu"] != "2" || c.Resources.Limits["cpu"] != "2" {
 		t.Errorf("%+v", c)
 	}
-	where, _ := json.Marshal(pod.Spec.Affinity.NodeAffinity)
-	if string(where) != `{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kith.dev/peer","operator":"In","values":["bob"]}]}]}}` {
+	if where := string(pod.Spec.Affinity.NodeAffinity); where != `{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kith.dev/peer","operator":"In","values":["bob"]}]}]}}` {
 		t.Errorf("%s", where)
 	}
-	if _, _, code := k.run("run", "--at", "home", "x"); code != 7 {
-		t.Errorf("at home: %d", code)
-	}
-	if lines := taken(); len(lines) < 2 || !strings.Contains(lines[len(lines)-2], `"operator":"DoesNotExist"`) {
-		t.Errorf("at home: %q", lines)
+	if out, _, code := k.run("run", "--at", "home", "x"); code != 7 || out != "what it prints\n" || !strings.Contains(manifest(), `"operator":"DoesNotExist"`) {
+		t.Errorf("at home: %d %q", code, out)
 	}
 }
 
 func TestRunRefusesWhatCannotRun(t *testing.T) {
 	w := world()
 	k := serve(t, w)
-	taken := calls(t, true)
+	taken, _ := calls(t, true, pending, ended)
 	for _, c := range []struct{ args, errs string }{
 		{"run", "IMAGE"},
 		{"run -t x", "-t needs a terminal"},
+		{"run -e A x", `"A" sets no variable`},
 		{"run --at carol x", "carol runs nothing for this laptop"},
 		{"run --at bob -n elsewhere x", "`kith offload elsewhere`"},
 	} {
@@ -103,7 +119,37 @@ func TestRunRefusesWhatCannotRun(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 	// A namespace that its owner has brought home stays there.
-	if _, _, code := k.run("run", "x"); code != 7 || slices.ContainsFunc(w.Abroad, func(o api.Offload) bool { return o.Namespace == "kith-run" }) {
+	if _, _, code := k.run("run", "x"); code != 7 || slices.ContainsFunc(w.Abroad, func(o api.Offload) bool { return o.Namespace == "run" }) {
 		t.Errorf("%d", code)
+	}
+}
+
+// TestRunSaysWhyNothingRan: what cannot pass ends it, with the reason, and nothing is left.
+func TestRunSaysWhyNothingRan(t *testing.T) {
+	waits := func(reason string) string {
+		return `{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"` + reason + `","message":"no such image"}}}]}`
+	}
+	for name, c := range map[string]struct {
+		states []string
+		errs   string
+		code   int
+	}{
+		"an image that is nowhere":              {[]string{pending, waits("ErrImagePull"), waits("ImagePullBackOff")}, "no such image", 1},
+		"an image that comes at the second try": {[]string{waits("ErrImagePull"), runs, ended}, "", 7},
+		"a program that is not there":           {[]string{`{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":128,"reason":"StartError","message":"exec: not found"}}}]}`}, "exec: not found", 1},
+		"a peer that refuses":                   {[]string{`{"phase":"Pending","reason":"PodSecurity","message":"bob refuses: not here"}`, `{"phase":"Failed","reason":"PodSecurity","message":"bob refuses: not here"}`}, "bob refuses: not here", 1},
+		"a watch that ends":                     {[]string{"not json"}, "the pod is not seen any more", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := serve(t, world())
+			taken, _ := calls(t, true, c.states...)
+			_, errs, code := k.run("run", "x")
+			if (code == 7) != (c.code == 7) || code == 0 || !strings.Contains(errs, c.errs) {
+				t.Errorf("%d %q", code, errs)
+			}
+			if lines := taken(); !strings.Contains(lines[len(lines)-1], "delete pod") {
+				t.Errorf("%q", lines)
+			}
+		})
 	}
 }
