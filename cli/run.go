@@ -138,6 +138,9 @@ type runningPod struct {
 	} `json:"status"`
 }
 
+// startError is the reason of a container that never ran, as kubelets say it.
+const startError = "StartError"
+
 // Reasons for which a container waits that do not pass by themselves, as kubelets say them; the first failure to get an image may.
 var inVain = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
 
@@ -197,7 +200,7 @@ func (p *program) follow(ctx context.Context, r running, name string, kubectl fu
 			switch code := now.Terminated.ExitCode; {
 			case code == 0:
 				return nil
-			case now.Terminated.Message != "":
+			case now.Terminated.Reason == startError:
 				return &api.Error{Code: api.CodeUnavailable, Message: "the command could not be started", Reason: now.Terminated.Message}
 			default:
 				return &childError{code}

@@ -52,7 +52,7 @@ esac
 const (
 	pending = `{"phase":"Pending"}`
 	runs    = `{"phase":"Running","containerStatuses":[{"state":{"running":{}}}]}`
-	ended   = `{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":7}}}]}`
+	ended   = `{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":7,"reason":"Error","message":"a last word"}}}]}`
 )
 
 // TestRunMakesAPodAndTakesItAway: where it is to run, with what, and that nothing is left of it.

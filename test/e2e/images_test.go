@@ -108,6 +108,9 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 			})
 		}
 		comes(bulk / 3)
+		if said := kith(t, alice, "status"); !strings.Contains(said, "bob takes shop/web:dev from here: ") {
+			t.Errorf("status says nothing of it:\n%s", said)
+		}
 		if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
 			t.Fatal(err)
 		}
@@ -173,6 +176,43 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 				return out
 			}
 			return ""
+		})
+	})
+	t.Run("status names an image that a peer cannot get", func(t *testing.T) {
+		eventually(t, time.Minute, "status says so", func() string {
+			if said, err := alice.Kith(t.Context(), "status"); err != nil || !strings.Contains(said, "bob cannot get the image shop/web:dev, for which pod shop/fourth waits") {
+				return fmt.Sprint(said, err)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "fourth", "--wait=false")
+	})
+	t.Run("pods leave a peer that cannot get their image", func(t *testing.T) {
+		apply(t, alice, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"namespace":"shop","name":"web"},"spec":{"selector":{"matchLabels":{"app":"left"}},
+			"template":{"metadata":{"labels":{"app":"left"}},"spec":{"terminationGracePeriodSeconds":0,
+			"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":100,"preference":{"matchExpressions":[{"key":"kith.dev/peer","operator":"Exists"}]}}]}},
+			"containers":[{"name":"app","image":"shop/web:dev","imagePullPolicy":"Never"}]}}}}`)
+		eventually(t, 2*time.Minute, "it runs at home", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "pods", "-l", "app=left", "-o", "jsonpath={range .items[*]}{.spec.nodeName} {.status.phase} {.status.reason}{\"\\n\"}{end}")
+			if strings.Contains(out, "kith-bob Failed ImageNotPulled\n") && strings.Contains(out, "alice Running") {
+				return ""
+			}
+			return out
+		})
+	})
+	t.Run("kith run", func(t *testing.T) {
+		if out, err := alice.Kith(t.Context(), "run", "--at", "bob", "kith.dev/echo:1", "exit", "3", "a last word"); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+			t.Errorf("%q %v", out, err)
+		}
+		if out := kith(t, alice, "run", "--at", "bob", "-e", "WORD=hello", "kith.dev/echo:1", "env", "WORD"); out != "hello\n" {
+			t.Errorf("%q", out)
+		}
+		if out, err := alice.Kith(t.Context(), "run", "--at", "bob", "none/such:1"); err == nil || !strings.Contains(out+err.Error(), "the command was not run") {
+			t.Errorf("%q %v", out, err)
+		}
+		eventually(t, time.Minute, "nothing is left of it", func() string {
+			out, _ := alice.Kith(t.Context(), "kubectl", "-n", "run", "get", "pods", "-o", "name")
+			return out
 		})
 	})
 	t.Run("an image is removed", func(t *testing.T) {
