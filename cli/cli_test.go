@@ -95,7 +95,16 @@ func world() *apitest.Backend {
 			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Pods: api.OffloadPods{Home: 1, Abroad: 2},
 			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
 		}},
-		Here:   []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Here: []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Reasons: map[string]api.Why{
+			"shop/web": {Namespace: "shop", Name: "web", State: api.PodWaiting, Since: now.Add(-3 * time.Minute), Causes: []api.Cause{
+				{Reason: api.CauseNoRoom, Laptop: "alice", Who: api.WhoYou, What: "alice has no room for it", Why: "cpu: it asks for 2, and 0.3 of 4 is free", Do: "have it ask for less",
+					Short: api.List[api.Short]{{Resource: "cpu", Asked: "2", Free: "300m", Of: "4"}}},
+				{Reason: api.CauseUnreachable, Laptop: "bob", Peer: true, Who: api.WhoPeer, Since: now.Add(-2 * time.Minute), What: "bob cannot be reached", Why: "went to \x1b[2Jsleep", Do: "see that it is awake"},
+			}},
+			"shop/guest": {Namespace: "shop", Name: "guest", Guest: "bob", State: api.PodFailing, Laptop: "alice", Causes: []api.Cause{{Reason: api.CauseCrashes, Laptop: "alice", Who: api.WhoHome, What: "container a ends again and again", Do: "`kith why` at home says more"}}},
+			"shop/far":   {Namespace: "shop", Name: "far", State: api.PodReady, Laptop: "bob", Since: now.Add(-time.Hour), Causes: []api.Cause{{Reason: api.CauseRuns, Laptop: "bob", Who: api.WhoNobody, What: "it runs on bob"}}},
+		},
 		Config: []byte("apiVersion: v1\nkind: Config\n"),
 		Findings: []api.Finding{
 			{Area: api.AreaEngine, Name: "api-server", State: api.CheckOK, What: "the API server answers in 3ms, Kubernetes v1.36.3"},
@@ -189,6 +198,7 @@ func TestGolden(t *testing.T) {
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
 		"offload":     {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract":    {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"why":         {"why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
 		"version":     {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},

@@ -85,6 +85,8 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+	// Why says why a pod is where it is, or does not run; of a workload the pod that is farthest from running. CodeNotFound.
+	Why(ctx context.Context, options api.WhyOptions) (api.Why, error)
 
 	// CheckTether says what a tether to the peer would mean, and what is in the way of it: that something is, is no error. A host:port
 	// that is not known is added first.

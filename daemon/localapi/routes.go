@@ -89,6 +89,13 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathWhy, short, func(c *call) (any, error) {
+		options, err := api.ParseWhyOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return c.Why(c.ctx, options)
+	}},
 	{"GET", api.PathTether, short, func(c *call) (any, error) {
 		peer := c.r.URL.Query().Get("peer")
 		if err := checkName("peer", peer); err != nil {

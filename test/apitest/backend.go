@@ -35,11 +35,12 @@ type Backend struct {
 	Mends     map[string]string // of the name of a finding, another one that goes with it
 	Report    []byte            // that BugReport gives
 	Stored    []api.Image
-	Fail      error         // when set, every call ends with it
-	AskAnswer error         // what a peer answers to Ask; nil is yes
-	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
-	Calls     []string      // what was called, with its arguments
-	Looking   chan struct{} // when set, Doctor waits for it, or for ctx
+	Reasons   map[string]api.Why // of Why, by namespace/name
+	Fail      error              // when set, every call ends with it
+	AskAnswer error              // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{}      // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string           // what was called, with its arguments
+	Looking   chan struct{}      // when set, Doctor waits for it, or for ctx
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -102,6 +103,22 @@ func (b *Backend) Status(context.Context) (api.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.State, b.called("Status")
+}
+
+func (b *Backend) Why(_ context.Context, o api.WhyOptions) (api.Why, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Why", o.Kind, o.Namespace, o.Name); err != nil {
+		return api.Why{}, err
+	}
+	why, known := b.Reasons[o.Namespace+"/"+o.Name]
+	if !known {
+		return why, api.NotFound(o.Kind, o.Namespace+"/"+o.Name, "kubectl get pods -A")
+	}
+	if o.Kind != "pod" {
+		why.Of, why.Pods = o.Kind+"/"+o.Name, &api.WhyPods{All: 3, Ready: 2}
+	}
+	return why, nil
 }
 
 func (b *Backend) Version(context.Context) (api.Version, error) {

@@ -198,6 +198,11 @@ func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string)
 	return loaded, understood(json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&loaded))
 }
 
+// Why says why a pod is where it is, or does not run.
+func (c *Client) Why(ctx context.Context, options api.WhyOptions) (api.Why, error) {
+	return do[api.Why](ctx, c, "GET", api.PathWhy+"?"+options.Query().Encode(), nil)
+}
+
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.
 func (c *Client) BugReport(ctx context.Context) ([]byte, error) {
 	return do[[]byte](ctx, c, "GET", api.PathBugReport, nil)

@@ -249,6 +249,14 @@ func (f *Fleet) PodsAt(peer string) []*corev1.Pod {
 	return nil
 }
 
+// Offloaded is what a peer has of a pod of this cluster; nil when it has nothing, or did not say.
+func (f *Fleet) Offloaded(peer, namespace, pod string) *v1alpha1.OffloadedPod {
+	if m := f.member(peer); m != nil {
+		return m.node.Offloaded(namespace, pod)
+	}
+	return nil
+}
+
 // Twins lists the twin namespaces at a peer that were used since the start.
 func (f *Fleet) Twins(peer string) []remote.Twin {
 	if m := f.member(peer); m != nil {

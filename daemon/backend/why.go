@@ -1,0 +1,356 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/presence"
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/consumer"
+	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/why"
+)
+
+// Why says why a pod is where it is, or does not run.
+func (b *Backend) Why(ctx context.Context, o api.WhyOptions) (api.Why, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Why{}, err
+	}
+	if o.Kind != "pod" {
+		return b.whyWorkload(ctx, c, o)
+	}
+	var pod corev1.Pod
+	// Past the cache, which keeps of the owner's pods less than is asked here.
+	if err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &pod); apierrors.IsNotFound(err) {
+		return b.whyNoPod(ctx, c, o)
+	} else if err != nil {
+		return api.Why{}, internal(err)
+	}
+	return b.whyPod(ctx, c, &pod)
+}
+
+// whyPod is about a pod that is there.
+func (b *Backend) whyPod(ctx context.Context, c *Cluster, pod *corev1.Pod) (api.Why, error) {
+	f, err := b.whyFacts(ctx, c, pod)
+	if err != nil {
+		return api.Why{}, internal(err)
+	}
+	var events corev1.EventList
+	about := client.MatchingFields{"involvedObject.kind": "Pod", "involvedObject.name": pod.Name}
+	if err := c.Fresh.List(ctx, &events, client.InNamespace(pod.Namespace), about); err != nil {
+		return api.Why{}, internal(err)
+	}
+	for _, e := range events.Items {
+		if e.InvolvedObject.UID == pod.UID {
+			f.Events = append(f.Events, e)
+		}
+	}
+	if f.Claims, err = c.claims(ctx, pod); err != nil {
+		return api.Why{}, internal(err)
+	}
+	w := api.Why{Namespace: pod.Namespace, Name: pod.Name, Laptop: f.Laptop()}
+	if f.Guest {
+		w.Guest = pod.Labels[v1alpha1.LabelConsumerName]
+	}
+	w.State, w.Causes = causes(f)
+	w.Since = why.Since(pod, w.State)
+	sayAll(&w)
+	return w, nil
+}
+
+func causes(f *why.Facts) (api.PodState, api.List[api.Cause]) {
+	state, list := why.Of(f)
+	return state, list
+}
+
+// whyFacts are those for which nothing is asked past the cache: all but events and claims.
+func (b *Backend) whyFacts(ctx context.Context, c *Cluster, pod *corev1.Pod) (*why.Facts, error) {
+	f := &why.Facts{Now: time.Now(), Here: b.Settings.Name, Pod: pod, Guest: pod.Labels[v1alpha1.LabelConsumer] != ""}
+	mode, _ := b.mode()
+	f.Tethered = mode != api.Autonomous
+	var nso v1alpha1.NamespaceOffloading
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	if err == nil {
+		f.Offloading = &nso
+	}
+	var namespace corev1.Namespace
+	if err := c.Client.Get(ctx, named(pod.Namespace), &namespace); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	if f.Places, err = b.places(ctx, c); err != nil {
+		return nil, err
+	}
+	var avoided []string
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		avoided = offloading.Avoids(&namespace, owner.UID, f.Now)
+	}
+	here, now := "", c.Client.Now()
+	if b.Engine != nil {
+		here = b.Engine.Facts().NodeName
+	}
+	for i := range f.Places {
+		p := &f.Places[i]
+		if !p.Peer {
+			if p.Node.Name == here {
+				p.Laptop = b.Settings.Name
+			}
+			continue
+		}
+		p.Permit, _ = offloading.PermitOf(pod.Namespace, f.Offloading, p.Laptop)
+		p.Avoided = slices.Contains(avoided, p.Laptop)
+		if p.Node.Name != pod.Spec.NodeName {
+			continue
+		}
+		f.Abroad = c.Fleet.Offloaded(p.Laptop, pod.Namespace, pod.Name)
+		if f.Offloading != nil {
+			f.TwinRefused = meta.FindStatusCondition(nso.Status.Conditions, consumer.ConditionNamed+p.Laptop)
+		}
+	}
+	for _, k := range b.Directory.All() {
+		if k.Contact.Reachable() && (k.Peer == nil || now.InForce(k.Peer.Name, v1alpha1.RoleConsumer) == nil) {
+			f.Strangers = append(f.Strangers, k.Name)
+		}
+	}
+	return f, nil
+}
+
+// places are the nodes of this cluster, with what their pods request, the peers' last.
+func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &nodes); err != nil {
+		return nil, err
+	}
+	if err := c.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	used := map[string]corev1.ResourceList{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if node := pod.Spec.NodeName; node != "" && !v1alpha1.Ended(pod.Status.Phase) {
+			if used[node] == nil {
+				used[node] = corev1.ResourceList{}
+			}
+			add(used[node], why.Requests(pod))
+		}
+	}
+	there := map[string]presence.Presence{}
+	for _, k := range b.Directory.All() {
+		if k.Peer != nil {
+			there[v1alpha1.VirtualNodePrefix+k.Peer.Name] = k.Contact.Presence
+		}
+	}
+	var list []why.Place
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		p := why.Place{Laptop: node.Name, Node: node, Used: used[node.Name]}
+		if p.There, p.Peer = there[node.Name]; p.Peer {
+			p.Laptop = strings.TrimPrefix(node.Name, v1alpha1.VirtualNodePrefix)
+			p.Tunnel = !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+			})
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b why.Place) int {
+		if a.Peer != b.Peer {
+			return map[bool]int{false: -1, true: 1}[a.Peer]
+		}
+		return cmp.Compare(a.Laptop, b.Laptop)
+	})
+	return list, nil
+}
+
+// claims are those of a pod's volumes. Where kithd may not read them, nothing is said of them.
+func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim, err error) {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		name := ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = pod.Name + "-" + v.Name
+		default:
+			continue
+		}
+		claim := why.Claim{Name: name, Claim: &corev1.PersistentVolumeClaim{}}
+		switch err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, claim.Claim); {
+		case apierrors.IsForbidden(err):
+			return nil, nil
+		case apierrors.IsNotFound(err):
+			claim.Claim = nil
+		case err != nil:
+			return nil, err
+		case claim.Claim.Spec.VolumeName != "":
+			claim.Volume = &corev1.PersistentVolume{}
+			if err := c.Fresh.Get(ctx, named(claim.Claim.Spec.VolumeName), claim.Volume); err != nil {
+				claim.Volume = nil // where it is is not known
+			}
+		}
+		list = append(list, claim)
+	}
+	return list, nil
+}
+
+// whyNoPod is about a pod that is not there: a guest that was refused, or nothing.
+func (b *Backend) whyNoPod(ctx context.Context, c *Cluster, o api.WhyOptions) (api.Why, error) {
+	var opod v1alpha1.OffloadedPod
+	err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &opod)
+	if apierrors.IsNotFound(err) {
+		return api.Why{}, api.NotFound("pod", o.Namespace+"/"+o.Name, "kubectl get pods -A")
+	}
+	if err != nil {
+		return api.Why{}, internal(err)
+	}
+	w := api.Why{Namespace: o.Namespace, Name: o.Name, Guest: opod.Labels[v1alpha1.LabelConsumerName], State: api.PodStarting, Since: opod.CreationTimestamp.Time}
+	if t := c.Host.TermsIn(o.Namespace); t != nil {
+		w.Guest = cmp.Or(w.Guest, t.Consumer.Name)
+	}
+	cause := api.Cause{Reason: api.CauseAsking, Laptop: b.Settings.Name, Who: api.WhoNobody}
+	if s := opod.Status; s.Phase == v1alpha1.OffloadedPodRefused {
+		w.State = api.PodRefused
+		cause = api.Cause{Reason: api.CauseRefused, Laptop: b.Settings.Name, Who: api.WhoYou, Detail: s.Reason, Said: s.Message}
+	}
+	w.Causes = api.List[api.Cause]{cause}
+	sayAll(&w)
+	return w, nil
+}
+
+// maxWhyPods bounds how many pods of one workload are looked at.
+const maxWhyPods = 1000
+
+// whyWorkload is about the pod of a workload that is farthest from running.
+func (b *Backend) whyWorkload(ctx context.Context, c *Cluster, o api.WhyOptions) (api.Why, error) {
+	none, err := c.workload(ctx, o)
+	if err != nil {
+		return api.Why{}, err
+	}
+	var all corev1.PodList
+	if err := c.Client.List(ctx, &all, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return api.Why{}, internal(err)
+	}
+	var pods []*corev1.Pod
+	for i := range all.Items {
+		if pod := &all.Items[i]; belongs(pod, o) && len(pods) < maxWhyPods {
+			pods = append(pods, pod)
+		}
+	}
+	counts := &api.WhyPods{All: len(pods)}
+	alive := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !v1alpha1.Ended(p.Status.Phase) && p.DeletionTimestamp == nil })
+	var worst *corev1.Pod
+	at := len(api.PodStates)
+	for _, pod := range pods {
+		if alive && (v1alpha1.Ended(pod.Status.Phase) || pod.DeletionTimestamp != nil) {
+			counts.All-- // another took its place
+			continue
+		}
+		f, err := b.whyFacts(ctx, c, pod)
+		if err != nil {
+			return api.Why{}, internal(err)
+		}
+		state, _ := why.Of(f)
+		if state == api.PodReady {
+			counts.Ready++
+		}
+		if i := slices.Index(api.PodStates, state); i < at {
+			worst, at = pod, i
+		}
+	}
+	w := api.Why{Namespace: o.Namespace, State: api.PodMissing, Causes: api.List[api.Cause]{none}}
+	sayAll(&w)
+	if worst != nil {
+		fresh := &corev1.Pod{}
+		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(worst), fresh); err != nil {
+			return api.Why{}, internal(err)
+		}
+		if w, err = b.whyPod(ctx, c, fresh); err != nil {
+			return api.Why{}, err
+		}
+	}
+	w.Of, w.Pods = o.Kind+"/"+o.Name, counts
+	return w, nil
+}
+
+// belongs reports whether a pod is of the workload. A Deployment's are those of the ReplicaSets that it names after itself and their template.
+func belongs(pod *corev1.Pod, o api.WhyOptions) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return false
+	}
+	kind, name := strings.ToLower(owner.Kind), owner.Name
+	if hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; o.Kind == "deployment" && kind == "replicaset" && hash != "" {
+		kind, name = "deployment", strings.TrimSuffix(name, "-"+hash)
+	}
+	return kind == o.Kind && name == o.Name
+}
+
+// workload is what keeps a workload from having pods, should it have none. Where kithd may not read it, nothing is known.
+func (c *Cluster) workload(ctx context.Context, o api.WhyOptions) (api.Cause, error) {
+	cause := api.Cause{Reason: api.CauseNoPods, Who: api.WhoYou}
+	var object client.Object
+	switch o.Kind {
+	case "deployment":
+		object = &appsv1.Deployment{}
+	case "replicaset":
+		object = &appsv1.ReplicaSet{}
+	case "statefulset":
+		object = &appsv1.StatefulSet{}
+	case "daemonset":
+		object = &appsv1.DaemonSet{}
+	default:
+		object = &batchv1.Job{}
+	}
+	switch err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, object); {
+	case apierrors.IsNotFound(err):
+		return cause, api.NotFound(o.Kind, o.Namespace+"/"+o.Name, "kubectl get "+o.Kind+"s -A")
+	case apierrors.IsForbidden(err):
+		return cause, nil
+	case err != nil:
+		return cause, internal(err)
+	}
+	scaled := func(replicas *int32) {
+		if replicas != nil && *replicas == 0 {
+			cause.Reason = api.CauseScaledDown
+		}
+	}
+	refused := func(reason, message string) {
+		cause.Reason, cause.Detail, cause.Said = api.CauseNotMade, reason, message
+	}
+	switch w := object.(type) {
+	case *appsv1.Deployment:
+		scaled(w.Spec.Replicas)
+		for _, is := range w.Status.Conditions {
+			if is.Type == appsv1.DeploymentReplicaFailure && is.Status == corev1.ConditionTrue {
+				refused(is.Reason, is.Message)
+			}
+		}
+	case *appsv1.ReplicaSet:
+		scaled(w.Spec.Replicas)
+		for _, is := range w.Status.Conditions {
+			if is.Type == appsv1.ReplicaSetReplicaFailure && is.Status == corev1.ConditionTrue {
+				refused(is.Reason, is.Message)
+			}
+		}
+	case *appsv1.StatefulSet:
+		scaled(w.Spec.Replicas)
+	}
+	return cause, nil
+}
