@@ -96,6 +96,11 @@ func world() *apitest.Backend {
 			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
 		}},
 		Here: []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Use: []api.Top{
+			{Peer: "bob", Direction: api.Outgoing, Granted: api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}, Requested: api.Resources{"cpu": "500m", "memory": "256Mi", "pods": "2"}, Used: api.Resources{"cpu": "120m", "memory": "200Mi", "pods": "2"},
+				Pods: []api.TopPod{{Namespace: "shop", Name: "web-1", Requested: api.Resources{"cpu": "500m", "memory": "256Mi"}, Used: api.Resources{"cpu": "120m", "memory": "200Mi"}}, {Namespace: "shop", Name: "web-2"}}},
+			{Peer: "dave", Direction: api.Incoming, Granted: api.Resources{"cpu": "1", "memory": "1Gi", "pods": "10"}, Requested: api.Resources{}, Used: api.Resources{"pods": "0"}, Unknown: "the kubelet says nothing:\x1b[2J why"},
+		},
 		Reasons: map[string]api.Why{
 			"shop/web": {Namespace: "shop", Name: "web", State: api.PodWaiting, Since: now.Add(-3 * time.Minute), Causes: []api.Cause{
 				{Reason: api.CauseNoRoom, Laptop: "alice", Who: api.WhoYou, What: "alice has no room for it", Why: "cpu: it asks for 2, and 0.3 of 4 is free", Do: "have it ask for less",
@@ -198,6 +203,7 @@ func TestGolden(t *testing.T) {
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
 		"offload":     {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract":    {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"top":         {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},
 		"why":         {"why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
@@ -256,7 +262,7 @@ func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
 			t.Fatalf("JSON holds %q, which a terminal may obey", r)
 		}
 	}
-	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests"} {
+	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "top"} {
 		out, errs, code := serve(t, &apitest.Backend{}).run(append(strings.Fields(command), "-o", "json")...)
 		if out != "[]\n" || errs != "" || code != 0 {
 			t.Errorf("%s without any: %q %q %d, want []", command, out, errs, code)

@@ -37,6 +37,7 @@ const (
 	PathDNSRecords = "/v1/dns-records"           // GET with DNSRecordsOptions as query → DNSRecords
 	PathImages     = "/v1/images"                // GET []Image; POST ?name=NAME with an archive, application/x-tar → []Image; DELETE ?name=NAME
 	PathWhy        = "/v1/why"                   // GET with WhyOptions as query → Why
+	PathTop        = "/v1/top"                   // GET []Top
 	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )
 

@@ -85,6 +85,9 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+	// Top tells what is used under each contract in force, those under which this cluster consumes first. That it is not known of one is
+	// no error: Unknown says why.
+	Top(ctx context.Context) ([]api.Top, error)
 	// Why says why a pod is where it is, or does not run; of a workload the pod that is farthest from running. CodeNotFound.
 	Why(ctx context.Context, options api.WhyOptions) (api.Why, error)
 

@@ -35,6 +35,7 @@ type Backend struct {
 	Mends     map[string]string // of the name of a finding, another one that goes with it
 	Report    []byte            // that BugReport gives
 	Stored    []api.Image
+	Use       []api.Top
 	Reasons   map[string]api.Why // of Why, by namespace/name
 	Fail      error              // when set, every call ends with it
 	AskAnswer error              // what a peer answers to Ask; nil is yes
@@ -103,6 +104,12 @@ func (b *Backend) Status(context.Context) (api.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.State, b.called("Status")
+}
+
+func (b *Backend) Top(context.Context) ([]api.Top, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Use), b.called("Top")
 }
 
 func (b *Backend) Why(_ context.Context, o api.WhyOptions) (api.Why, error) {

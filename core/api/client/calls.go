@@ -203,6 +203,11 @@ func (c *Client) Why(ctx context.Context, options api.WhyOptions) (api.Why, erro
 	return do[api.Why](ctx, c, "GET", api.PathWhy+"?"+options.Query().Encode(), nil)
 }
 
+// Top tells what is used under each contract.
+func (c *Client) Top(ctx context.Context) ([]api.Top, error) {
+	return do[[]api.Top](ctx, c, "GET", api.PathTop, nil)
+}
+
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.
 func (c *Client) BugReport(ctx context.Context) ([]byte, error) {
 	return do[[]byte](ctx, c, "GET", api.PathBugReport, nil)
