@@ -20,7 +20,8 @@ func (p *program) whyCommand() *cobra.Command {
 can. Of a pod that no laptop takes that is one for each laptop: how much it asks for and how much is free there, or what keeps it away.
 
 KIND/NAME is a workload: deployment/web, statefulset/db, daemonset, replicaset or job. Then it is about the one of its pods that is farthest
-from running. Before a slash a namespace is meant if it is none of these words; -n says so in any case. Without one it is "default".
+from running. Where there is no pod of the name, a workload of it is meant. Before a slash a namespace is meant if it is none of these words;
+-n says so in any case. Without one it is "default".
 
 A guest of a peer can be asked about, too: then it says what this laptop has to do with it. What its containers say is its owner's.
 

@@ -3,6 +3,7 @@ package backend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/provide/hosting/guests"
+	"kith.dev/core/consume/offloading"
 )
 
 // measured bounds how long those are waited for who measure.
@@ -29,9 +30,18 @@ func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
 	if err != nil {
 		return nil, err
 	}
-	var here corev1.PodList
-	if err := c.Client.List(ctx, &here, guests.Selector, client.UnsafeDisableDeepCopy); err != nil {
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, internal(err)
+	}
+	onNode, inTwin := map[string][]*corev1.Pod{}, map[string][]*corev1.Pod{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Labels[v1alpha1.LabelConsumer] != "" {
+			inTwin[pod.Namespace] = append(inTwin[pod.Namespace], pod)
+		} else if offloading.Abroad(pod) {
+			onNode[pod.Spec.NodeName] = append(onNode[pod.Spec.NodeName], pod)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, measured)
 	defer cancel()
@@ -45,7 +55,7 @@ func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
 		if ctr.Spec.Role == v1alpha1.RoleConsumer {
 			asking.Go(func() {
 				used, err := b.usedAt(ctx, c, ctr.Spec.Peer)
-				list[i] = top(ctr, c.Fleet.PodsAt(ctr.Spec.Peer), used, err)
+				list[i] = top(ctr, onNode[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer], used, err)
 			})
 		}
 	}
@@ -56,11 +66,7 @@ func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
 		}
 		var theirs []*corev1.Pod
 		for _, twin := range c.Host.TwinsOf(ctr.Spec.ID) {
-			for j := range here.Items {
-				if here.Items[j].Namespace == twin.Name {
-					theirs = append(theirs, &here.Items[j])
-				}
-			}
+			theirs = append(theirs, inTwin[twin.Name]...)
 		}
 		list[i] = top(ctr, theirs, guestsUse, guestsErr)
 	}
@@ -74,7 +80,7 @@ func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
 func (b *Backend) usedAt(ctx context.Context, c *Cluster, peer string) (amountsUsed, error) {
 	for _, k := range b.Directory.All() {
 		if k.Peer != nil && k.Peer.Name == peer && !k.Contact.Reachable() {
-			return nil, &api.Error{Code: api.CodePeerUnreachable, Message: peer + " cannot be reached", Reason: k.Contact.Why}
+			return nil, errors.New("it cannot be reached: " + k.Contact.Why)
 		}
 	}
 	return c.Fleet.Uses(ctx, peer)

@@ -36,6 +36,10 @@ func (b *Backend) Why(ctx context.Context, o api.WhyOptions) (api.Why, error) {
 	var pod corev1.Pod
 	// Past the cache, which keeps of the owner's pods less than is asked here.
 	if err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &pod); apierrors.IsNotFound(err) {
+		if kind := c.workloadNamed(ctx, o); kind != "" {
+			o.Kind = kind
+			return b.whyWorkload(ctx, c, o)
+		}
 		return b.whyNoPod(ctx, c, o)
 	} else if err != nil {
 		return api.Why{}, internal(err)
@@ -67,7 +71,7 @@ func (b *Backend) whyPod(ctx context.Context, c *Cluster, pod *corev1.Pod) (api.
 		w.Guest = pod.Labels[v1alpha1.LabelConsumerName]
 	}
 	w.State, w.Causes = causes(f)
-	w.Since = why.Since(pod, w.State)
+	w.Since = why.Since(pod, w.State, w.Causes)
 	sayAll(&w)
 	return w, nil
 }
@@ -300,6 +304,21 @@ func belongs(pod *corev1.Pod, o api.WhyOptions) bool {
 		kind, name = "deployment", strings.TrimSuffix(name, "-"+hash)
 	}
 	return kind == o.Kind && name == o.Name
+}
+
+// workloadNamed is the kind of a workload with pods that has the name; "" without one.
+func (c *Cluster) workloadNamed(ctx context.Context, o api.WhyOptions) string {
+	var all corev1.PodList
+	if err := c.Client.List(ctx, &all, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return "" // then what was asked for is not there
+	}
+	for _, kind := range []string{"deployment", "statefulset", "daemonset", "job", "replicaset"} {
+		o.Kind = kind
+		if slices.ContainsFunc(all.Items, func(pod corev1.Pod) bool { return belongs(&pod, o) }) {
+			return kind
+		}
+	}
+	return ""
 }
 
 // workload is what keeps a workload from having pods, should it have none. Where kithd may not read it, nothing is known.

@@ -52,12 +52,12 @@ func TestEachCauseHasItsSentences(t *testing.T) {
 			c := w.Causes[0]
 			passes := map[api.CauseReason]bool{
 				api.CauseNotScheduled: true, api.CauseAsking: true, api.CauseRemaking: true, api.CauseRuns: true, api.CauseStarts: true, api.CauseDone: true,
-				api.CauseImagePulling: true, api.CauseOther: true, api.CauseRefused: true, api.CauseInitRuns: true,
+				api.CauseImagePulling: true, api.CauseOther: true, api.CauseRefused: true,
 			}
 			if c.What == "" || c.Do == "" && !passes[reason] || strings.Contains(c.What+c.Why+c.Do, "%!") {
 				t.Errorf("%s: %q, %q, %q", reason, c.What, c.Why, c.Do)
 			}
-			if strings.Contains(c.Do, "kubectl -n shop logs") && guest != "" && reason != api.CauseInitRuns {
+			if strings.Contains(c.Do, "kubectl -n shop logs") && guest != "" {
 				t.Errorf("%s: the log of a guest is not for whom it visits: %q", reason, c.Do)
 			}
 		}

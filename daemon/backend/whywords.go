@@ -3,6 +3,7 @@ package backend
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -40,7 +41,7 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 	},
 	api.CauseNotOffloaded: func(w *api.Why, c *api.Cause) saying {
 		return saying{"it may not go to " + cmp.Or(listed(c.Names), c.Laptop, "peers"), "namespace " + w.Namespace + " is not offloaded",
-			"`kith offload " + w.Namespace + "` lets pods that are made from then on run at peers"}
+			"`kith offload " + w.Namespace + "` lets its pods run at peers"}
 	},
 	api.CauseStaysHome: func(w *api.Why, c *api.Cause) saying {
 		return saying{"it may not go to " + c.Laptop, "namespace " + w.Namespace + " is offloaded with strategy local", "`kith offload " + w.Namespace + " --strategy both` lets its pods go"}
@@ -70,6 +71,9 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 	api.CauseNoRoom: func(_ *api.Why, c *api.Cause) saying {
 		if c.Peer {
 			return saying{c.Laptop + " has no room for it in the contract", shorts(c), askMore(c)}
+		}
+		if tooLarge(c) {
+			return saying{c.Laptop + " is too small for it", shorts(c), "have it ask for less"}
 		}
 		return saying{c.Laptop + " has no room for it", shorts(c), "have it ask for less, or end other pods here (`kubectl top pods -A` shows what they use)"}
 	},
@@ -181,10 +185,14 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{c.Laptop + " cannot make a place for its containers", c.Said, "`kith doctor` there looks closer"}
 	},
 	api.CauseConfig: func(_ *api.Why, c *api.Cause) saying {
-		return saying{c.Laptop + " cannot make container " + c.Container + ": " + c.Detail, c.Said, "make what it refers to, or correct the container"}
+		do := "correct the container: its command, image or what it is given"
+		if c.Detail == "CreateContainerConfigError" {
+			do = "make what it refers to, a Secret or a ConfigMap mostly"
+		}
+		return saying{c.Laptop + " cannot make container " + c.Container + ": " + c.Detail, c.Said, do}
 	},
 	api.CauseInitRuns: func(w *api.Why, c *api.Cause) saying {
-		return saying{"its init container " + c.Container + " has not ended yet, and the others wait for it", "", "`" + kubectl(w, "logs %s -c %s", w.Name, c.Container) + "` shows what it does"}
+		return saying{"its init container " + c.Container + " has not ended yet, and the others wait for it", "", logs(w, c, "")}
 	},
 	api.CauseCrashes: func(w *api.Why, c *api.Cause) saying {
 		return saying{fmt.Sprintf("container %s ends again and again: %s, %s", c.Container, exited(c), times(c.Restarts)), c.Said, logs(w, c, " --previous")}
@@ -217,17 +225,21 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 
 // refusedDo is what can be done about a provider's no, by its word for it (core/provide/hosting/grants).
 func refusedDo(w *api.Why, c *api.Cause) string {
+	there := "there"
+	if !c.Peer {
+		there = "here"
+	}
 	switch c.Detail {
 	case "ContractExceeded":
 		return askMore(c)
 	case "PodSecurity", "SysctlForbidden":
-		return "`kith share --pod-security` there allows more; else take out of the pod what is refused, or keep it at home"
+		return "allow more " + there + " (`kith share --pod-security`); or have the pod ask for nothing that is refused"
 	case "ImageNotAllowed":
-		return "spec.images of the SharingPolicy there says which images may come in"
+		return "spec.images of the SharingPolicy " + there + " says which images may come in"
 	case "QuotaExceeded":
-		return "a ResourceQuota there is used up: raise it, or end pods"
+		return "a ResourceQuota " + there + " is used up: raise it, or end pods"
 	case "NotFenced", "NoNetwork":
-		return "`kith doctor` there tells why"
+		return "`kith doctor` " + there + " tells why"
 	case "NoContract":
 		return "`kith peers` says how it stands with " + c.Laptop
 	case "NotSupported", "Invalid", "PodOSNotSupported":
@@ -250,7 +262,19 @@ func askMore(c *api.Cause) string {
 			flags += fmt.Sprintf(" --resource %s=%s", s.Resource, need.String())
 		}
 	}
-	return fmt.Sprintf("`kith peer %s%s` asks its owner for more; or have the pod ask for less", c.Laptop, flags)
+	or := "have the pod ask for less"
+	if len(c.Short) == 1 && c.Short[0].Resource == api.Pods {
+		or = "end pods of yours there"
+	}
+	return fmt.Sprintf("`kith peer %s%s` asks its owner for more; or %s", c.Laptop, flags, or)
+}
+
+// tooLarge reports whether a pod asks for more than there is at all.
+func tooLarge(c *api.Cause) bool {
+	return slices.ContainsFunc(c.Short, func(s api.Short) bool {
+		asked, of := resource.MustParse(s.Asked), resource.MustParse(s.Of)
+		return asked.Cmp(of) > 0
+	})
 }
 
 // shorts says of what there is too little: "cpu: asks for 2, 0.3 of 4 are free".
@@ -303,7 +327,7 @@ func logs(w *api.Why, c *api.Cause, flags string) string {
 	if w.Guest != "" {
 		return "`kith why` at home says more"
 	}
-	return "`" + kubectl(w, "logs %s -c %s%s", w.Name, c.Container, flags) + "` shows its last words"
+	return "`" + kubectl(w, "logs %s -c %s%s", w.Name, c.Container, flags) + "` shows what it says"
 }
 
 // kubectl is a command about the pod.

@@ -31,8 +31,11 @@ func (f *Facts) unbound() (causes []api.Cause) {
 	for _, claim := range f.Claims {
 		causes = append(causes, claim.waits()...)
 	}
-	missing := len(causes) > 0
+	if len(causes) > 0 {
+		return causes // before that is there, nobody takes it
+	}
 	fits, peers := false, 0
+	var others []api.Cause // where it does not want to be: of those nobody need know first
 	var kept []string // peers to which it may not go, for one reason that is the same for all
 	for i := range f.Places {
 		at := &f.Places[i]
@@ -45,13 +48,14 @@ func (f *Facts) unbound() (causes []api.Cause) {
 			fits = true
 		case c.Reason == api.CauseNotOffloaded:
 			kept = append(kept, at.Laptop)
+		case c.Reason == api.CauseNotSelected:
+			others = append(others, *c)
 		default:
 			causes = append(causes, *c)
 		}
 	}
+	causes = append(causes, others...)
 	switch {
-	case missing: // before that is there, nobody takes it
-		return causes
 	case len(kept) > 0:
 		causes = append(causes, api.Cause{Reason: api.CauseNotOffloaded, Who: api.WhoYou, Names: kept})
 	case peers == 0 && !fits && len(causes) > 0:

@@ -89,8 +89,9 @@ func (f *Facts) of() (api.PodState, []api.Cause) {
 	return f.inside()
 }
 
+// second leaves of what is known of the inside what is worth a word beside a cause that is nearer: what was wrong with a container.
 func second(_ api.PodState, causes []api.Cause) []api.Cause {
-	return slices.DeleteFunc(causes, func(c api.Cause) bool { return c.Reason == api.CauseRuns || c.Reason == api.CauseStarts })
+	return slices.DeleteFunc(causes, func(c api.Cause) bool { return c.Container == "" || c.Reason == api.CauseStarts })
 }
 
 // Laptop is where the pod is; "" while nobody has it.
@@ -135,7 +136,10 @@ func (f *Facts) abroad(at *Place) (api.PodState, []api.Cause) {
 	about := func(reason api.CauseReason, who api.Who) api.Cause {
 		return api.Cause{Reason: reason, Laptop: at.Laptop, Who: who}
 	}
+	refused := f.Abroad != nil && f.Abroad.Spec.HomeUID == pod.UID && f.Abroad.Status.Phase == v1alpha1.OffloadedPodRefused
 	switch {
+	case !at.There.Reachable() && refused:
+		return api.PodRefused, []api.Cause{f.refused(at, f.Abroad.Status.Reason, f.Abroad.Status.Message), f.unreachable(at)}
 	case !at.There.Reachable():
 		return api.PodUnknown, append([]api.Cause{f.unreachable(at)}, second(f.inside())...)
 	case at.There.Cause != "": // it is there, and cannot do its work
@@ -145,7 +149,6 @@ func (f *Facts) abroad(at *Place) (api.PodState, []api.Cause) {
 	case !at.Tunnel:
 		causes = append(causes, about(api.CauseTunnelDown, api.WhoYou))
 	}
-	refused := f.Abroad != nil && f.Abroad.Spec.HomeUID == pod.UID && f.Abroad.Status.Phase == v1alpha1.OffloadedPodRefused
 	switch reason := status.Reason; {
 	case refused:
 		return api.PodRefused, append(causes, f.refused(at, f.Abroad.Status.Reason, f.Abroad.Status.Message))
@@ -312,8 +315,10 @@ func podCondition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondit
 }
 
 // Since is since when the pod is as it is, as far as that is known.
-func Since(pod *corev1.Pod, state api.PodState) time.Time {
+func Since(pod *corev1.Pod, state api.PodState, causes []api.Cause) time.Time {
 	switch state {
+	case api.PodUnknown:
+		return causes[0].Since
 	case api.PodDone, api.PodFailed:
 		return ended(pod)
 	case api.PodEnding:

@@ -247,6 +247,15 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			f.runs("kith-bob", s)
 			f.Places[1].There = presence.Presence{State: presence.Unreachable, Why: "no answer"}
 		}, "unknown; PeerUnreachable@bob(peer) “no answer”; Crashes@bob(you) main Error “the last words”"},
+		"refused, and the peer is gone": {func(f *Facts) {
+			f.bound("kith-bob")
+			f.answered("PodSecurity")
+			f.Places[1].There = presence.Presence{State: presence.Unreachable, Why: "no answer"}
+		}, "refused; Refused@bob(peer) PodSecurity “words of the peer”; PeerUnreachable@bob(peer) “no answer”"},
+		"the peer is gone, as its status says": {func(f *Facts) {
+			f.runs("kith-bob", running(true)).Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "PeerUnreachable"}
+			f.Places[1].There = presence.Presence{State: presence.Unreachable, Why: "no answer"}
+		}, "unknown; PeerUnreachable@bob(peer) “no answer”"},
 		"the tunnel is down": {func(f *Facts) { f.runs("kith-bob", running(true)); f.Places[1].Tunnel = false }, "notReady; TunnelDown@bob(you)"},
 		"runs there":         {func(f *Facts) { f.runs("kith-bob", running(true)) }, "ready; Runs@bob(nobody)"},
 		"an image that is nowhere": {func(f *Facts) { f.runs("kith-bob", waits("ImagePullBackOff", "not found")) },
