@@ -204,6 +204,9 @@ func TestGolden(t *testing.T) {
 		"offload":     {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract":    {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"top":         {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},
+		"dry-run": {"unpeer bob --dry-run", "unpeer carol --dry-run", "unpeer --all --dry-run", "unpeer bob --dry-run -o json", "unpeer nobody --dry-run", "forget bob --dry-run", "forget nobody --dry-run",
+			"share 30% --dry-run", "share 50% --dry-run", "share --dry-run", "share 101% --dry-run", "share --policy lab --to bob --cpu 1 --dry-run", "unoffload shop --dry-run", "unoffload shop --dry-run --force", "unoffload web --dry-run",
+			"tether bob --dry-run", "tether nobody --dry-run", "undo", "undo --dry-run"},
 		"why":         {"why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
@@ -392,12 +395,12 @@ type endless struct {
 	peer string
 }
 
-func (b endless) Unpeer(ctx context.Context, name string, report func(api.Progress)) (api.Peer, error) {
+func (b endless) Unpeer(ctx context.Context, name string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
 	if name == b.peer {
 		<-ctx.Done()
 		return api.Peer{}, ctx.Err()
 	}
-	return b.Backend.Unpeer(ctx, name, report)
+	return b.Backend.Unpeer(ctx, name, dry, report)
 }
 
 func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {

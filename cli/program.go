@@ -105,7 +105,7 @@ hold its administrator's key, can become root on this machine.`,
 	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand(), p.whyCommand(), p.topCommand(), p.doctorCommand(), p.bugReportCommand())
 	group(root, "mode", p.tetherCommand(), p.untetherCommand())
 	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
-	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand(), p.dnsRecordsCommand())
+	group(root, "provide", p.shareCommand(), p.undoCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand(), p.dnsRecordsCommand())
 	root.AddCommand(p.imageCommand(), p.kubectlCommand(), p.shellCommand(), p.kubeconfigCommand(), p.docsCommand(), p.uninstallCommand(), p.versionCommand(), exitCodesTopic())
 	for _, c := range root.Commands() {
 		p.prepare(c)

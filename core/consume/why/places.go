@@ -36,7 +36,7 @@ func (f *Facts) unbound() (causes []api.Cause) {
 	}
 	fits, peers := false, 0
 	var others []api.Cause // where it does not want to be: of those nobody need know first
-	var kept []string // peers to which it may not go, for one reason that is the same for all
+	var kept []string      // peers to which it may not go, for one reason that is the same for all
 	for i := range f.Places {
 		at := &f.Places[i]
 		if at.Peer {
