@@ -141,7 +141,7 @@ kithd remembers that change until it ends. Nothing is done when the policy was c
 			if dry {
 				return p.wouldShare(policy)
 			}
-			fmt.Fprintf(p.Out, "the sharing policy %s is changed back: %s\n", screen.Clean(policy.Name), screen.CleanLines(policy.Changed))
+			fmt.Fprintf(p.Out, "the last change of the sharing policy %s is taken back: %s\n", screen.Clean(policy.Name), screen.CleanLines(policy.Changed))
 			return nil
 		},
 	})

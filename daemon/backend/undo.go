@@ -73,7 +73,7 @@ func (b *Backend) unmake(ctx context.Context, last *lastChange, dry api.DryRun) 
 		return api.Policy{}, internal(err)
 	}
 	was := last.is
-	was.Changed = "the policy is taken away"
+	was.Changed = "there is none of that name any more, as before"
 	if !dry {
 		b.changes.mu.Lock()
 		if b.changes.last == last {

@@ -243,7 +243,7 @@ const maxWhyPods = 1000
 
 // whyWorkload is about the pod of a workload that is farthest from running.
 func (b *Backend) whyWorkload(ctx context.Context, c *Cluster, o api.WhyOptions) (api.Why, error) {
-	none, err := c.workload(ctx, o)
+	none, _, err := c.workload(ctx, o)
 	if err != nil {
 		return api.Why{}, err
 	}
@@ -306,7 +306,7 @@ func belongs(pod *corev1.Pod, o api.WhyOptions) bool {
 	return kind == o.Kind && name == o.Name
 }
 
-// workloadNamed is the kind of a workload with pods that has the name; "" without one.
+// workloadNamed is the kind of a workload that has the name; "" without one.
 func (c *Cluster) workloadNamed(ctx context.Context, o api.WhyOptions) string {
 	var all corev1.PodList
 	if err := c.Client.List(ctx, &all, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -317,13 +317,16 @@ func (c *Cluster) workloadNamed(ctx context.Context, o api.WhyOptions) string {
 		if slices.ContainsFunc(all.Items, func(pod corev1.Pod) bool { return belongs(&pod, o) }) {
 			return kind
 		}
+		if _, known, err := c.workload(ctx, o); known && err == nil {
+			return kind
+		}
 	}
 	return ""
 }
 
-// workload is what keeps a workload from having pods, should it have none. Where kithd may not read it, nothing is known.
-func (c *Cluster) workload(ctx context.Context, o api.WhyOptions) (api.Cause, error) {
-	cause := api.Cause{Reason: api.CauseNoPods, Who: api.WhoYou}
+// workload is what keeps a workload from having pods, should it have none. Where kithd may not read it, nothing is known of it.
+func (c *Cluster) workload(ctx context.Context, o api.WhyOptions) (cause api.Cause, known bool, err error) {
+	cause = api.Cause{Reason: api.CauseNoPods, Who: api.WhoYou}
 	var object client.Object
 	switch o.Kind {
 	case "deployment":
@@ -339,11 +342,11 @@ func (c *Cluster) workload(ctx context.Context, o api.WhyOptions) (api.Cause, er
 	}
 	switch err := c.Fresh.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, object); {
 	case apierrors.IsNotFound(err):
-		return cause, api.NotFound(o.Kind, o.Namespace+"/"+o.Name, "kubectl get "+o.Kind+"s -A")
+		return cause, false, api.NotFound(o.Kind, o.Namespace+"/"+o.Name, "kubectl get "+o.Kind+"s -A")
 	case apierrors.IsForbidden(err):
-		return cause, nil
+		return cause, false, nil
 	case err != nil:
-		return cause, internal(err)
+		return cause, false, internal(err)
 	}
 	scaled := func(replicas *int32) {
 		if replicas != nil && *replicas == 0 {
@@ -371,5 +374,5 @@ func (c *Cluster) workload(ctx context.Context, o api.WhyOptions) (api.Cause, er
 	case *appsv1.StatefulSet:
 		scaled(w.Spec.Replicas)
 	}
-	return cause, nil
+	return cause, true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +62,34 @@ func TestEachCauseHasItsSentences(t *testing.T) {
 				t.Errorf("%s: the log of a guest is not for whom it visits: %q", reason, c.Do)
 			}
 		}
+	}
+}
+
+// docs/troubleshooting.md has each reason in its table, and no other.
+func TestThePageShowsTheReasons(t *testing.T) {
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "| reasons | the pod |")
+	table, _, _ := strings.Cut(rest, "\n\n")
+	left := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+		for i, word := range strings.Split(cell, "`") {
+			if i%2 == 1 {
+				left[word] = true
+			}
+		}
+	}
+	for _, reason := range causeReasons(t) {
+		if !left[string(reason)] {
+			t.Errorf("the page has no %s", reason)
+		}
+		delete(left, string(reason))
+	}
+	if len(left) > 0 {
+		t.Errorf("the page has reasons that there are not: %v", left)
 	}
 }
 

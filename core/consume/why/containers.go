@@ -152,6 +152,9 @@ func (f *Facts) container(s *corev1.ContainerStatus) (*api.Cause, api.PodState) 
 		if s.State.Terminated.ExitCode == 0 && f.Pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 			return nil, "" // the others go on
 		}
+		if s.RestartCount > 0 && f.Pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+			c.Reason = api.CauseCrashes // a moment before the next start
+		}
 		return c, api.PodFailing
 	case s.State.Running != nil && !s.Ready:
 		c := f.about(api.CauseProbe, s)

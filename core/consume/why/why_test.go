@@ -83,7 +83,7 @@ func waits(reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 }
 
-func ended2(code int32, reason string) *corev1.ContainerStateTerminated {
+func lastWords(code int32, reason string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: "the last words", FinishedAt: at(1)}
 }
 
@@ -243,7 +243,7 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		}, "unknown; PeerUnreachable@bob(peer) “no answer”"},
 		"the peer is gone, and it crashed before": {func(f *Facts) {
 			s := waits("CrashLoopBackOff", "")
-			s.LastTerminationState.Terminated = ended2(3, "Error")
+			s.LastTerminationState.Terminated = lastWords(3, "Error")
 			f.runs("kith-bob", s)
 			f.Places[1].There = presence.Presence{State: presence.Unreachable, Why: "no answer"}
 		}, "unknown; PeerUnreachable@bob(peer) “no answer”; Crashes@bob(you) main Error “the last words”"},
@@ -280,22 +280,25 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		"waits for what is not known": {func(f *Facts) { f.runs("alice", waits("Whatever", "some words")) }, "failing; Other@alice(you) main Whatever “some words”"},
 		"crashes": {func(f *Facts) {
 			s := waits("CrashLoopBackOff", "back-off")
-			s.LastTerminationState.Terminated, s.RestartCount = ended2(137, "OOMKilled"), 4
+			s.LastTerminationState.Terminated, s.RestartCount = lastWords(137, "OOMKilled"), 4
 			f.runs("alice", s)
 		}, "failing; Crashes@alice(you) main OOMKilled “the last words”"},
 		"a guest crashes": {func(f *Facts) {
 			s := waits("CrashLoopBackOff", "back-off")
-			s.LastTerminationState.Terminated = ended2(1, "Error")
+			s.LastTerminationState.Terminated = lastWords(1, "Error")
 			f.runs("alice", s)
 			f.Guest = true
 		}, "failing; Crashes@alice(home) main Error"},
 		"just ended": {func(f *Facts) {
-			f.runs("alice", corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended2(1, "Error")}})
+			f.runs("alice", corev1.ContainerStatus{State: corev1.ContainerState{Terminated: lastWords(1, "Error")}})
 		}, "failing; Exited@alice(you) main Error “the last words”"},
+		"ended once more": {func(f *Facts) {
+			f.runs("alice", corev1.ContainerStatus{RestartCount: 2, State: corev1.ContainerState{Terminated: lastWords(1, "Error")}})
+		}, "failing; Crashes@alice(you) main Error “the last words”"},
 		"is not ready": {func(f *Facts) { f.runs("alice", running(false)); f.event("Unhealthy", 1) }, "notReady; ProbeFails@alice(you) main “words of Unhealthy”"},
 		"ran on after a crash": {func(f *Facts) {
 			s := running(true)
-			s.LastTerminationState.Terminated, s.RestartCount = ended2(2, "Error"), 1
+			s.LastTerminationState.Terminated, s.RestartCount = lastWords(2, "Error"), 1
 			f.runs("alice", s)
 		}, "ready; Runs@alice(nobody); Restarted@alice(you) main Error “the last words”"},
 		"an init container runs": {func(f *Facts) {
@@ -303,7 +306,7 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		}, "starting; InitContainerRuns@alice(you) first"},
 		"an init container crashes": {func(f *Facts) {
 			init := waits("CrashLoopBackOff", "")
-			init.Name, init.LastTerminationState.Terminated = "first", ended2(1, "Error")
+			init.Name, init.LastTerminationState.Terminated = "first", lastWords(1, "Error")
 			f.runs("alice", waits("PodInitializing", "")).InitContainerStatuses = []corev1.ContainerStatus{init}
 		}, "failing; Crashes@alice(you) first Error “the last words”"},
 		"a sidecar runs": {func(f *Facts) {
@@ -321,7 +324,7 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		// It is over.
 		"done": {func(f *Facts) { f.bound("kith-bob").Phase = corev1.PodSucceeded }, "done; Done@bob(nobody)"},
 		"failed": {func(f *Facts) {
-			f.runs("alice", corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended2(7, "Error")}}).Phase = corev1.PodFailed
+			f.runs("alice", corev1.ContainerStatus{State: corev1.ContainerState{Terminated: lastWords(7, "Error")}}).Phase = corev1.PodFailed
 		}, "failed; Exited@alice(you) main Error “the last words”"},
 		"was evicted": {func(f *Facts) {
 			s := f.bound("kith-bob")
