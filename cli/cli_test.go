@@ -207,7 +207,7 @@ func TestGolden(t *testing.T) {
 		"dry-run": {"unpeer bob --dry-run", "unpeer carol --dry-run", "unpeer --all --dry-run", "unpeer bob --dry-run -o json", "unpeer nobody --dry-run", "forget bob --dry-run", "forget nobody --dry-run",
 			"share 30% --dry-run", "share 50% --dry-run", "share --dry-run", "share 101% --dry-run", "share --policy lab --to bob --cpu 1 --dry-run", "unoffload shop --dry-run", "unoffload shop --dry-run --force", "unoffload web --dry-run",
 			"tether bob --dry-run", "tether nobody --dry-run", "undo", "undo --dry-run"},
-		"why":         {"why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why"},
+		"why":         {"why", "why -n batch", "why -o name", "why shop/web -o name", "__complete why shop/", "__complete why -n shop w", "why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why a b"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
 		"version":     {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
@@ -265,7 +265,7 @@ func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
 			t.Fatalf("JSON holds %q, which a terminal may obey", r)
 		}
 	}
-	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "top"} {
+	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "top", "why"} {
 		out, errs, code := serve(t, &apitest.Backend{}).run(append(strings.Fields(command), "-o", "json")...)
 		if out != "[]\n" || errs != "" || code != 0 {
 			t.Errorf("%s without any: %q %q %d, want []", command, out, errs, code)

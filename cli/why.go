@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,10 +14,12 @@ import (
 
 func (p *program) whyCommand() *cobra.Command {
 	namespace := ""
-	c := p.things(&cobra.Command{
-		Use:   "why [NAMESPACE/]POD | KIND/NAME",
+	c := p.lists(&cobra.Command{
+		Use:   "why [[NAMESPACE/]POD | KIND/NAME]",
 		Short: "Say why a pod does not run, or is where it is",
-		Long: `Say why a pod does not run, or is where it is: the causes, the nearest first, each with its laptop, and what to do about it and who
+		Long: `List the pods of this cluster that do not run, each with what is nearest to being why; in the namespace given with -n, or in all.
+
+With a name, say why that pod does not run, or is where it is: the causes, the nearest first, each with its laptop, and what to do about it and who
 can. Of a pod that no laptop takes that is one for each laptop: how much it asks for and how much is free there, or what keeps it away.
 
 KIND/NAME is a workload: deployment/web, statefulset/db, daemonset, replicaset or job. Then it is about the one of its pods that is farthest
@@ -26,9 +29,19 @@ from running. Where there is no pod of the name, a workload of it is meant. Befo
 A guest of a peer can be asked about, too: then it says what this laptop has to do with it. What its containers say is its owner's.
 
 With -o json each cause has a reason that scripts can go by.`,
-		Example: "  kith why web\n  kith why shop/web-7d9c8b6f5-x2x4j\n  kith why -n shop deployment/web\n  kith why -n shop web -o json | jq -r '.causes[].reason'",
-		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  kith why\n  kith why web\n  kith why shop/web-7d9c8b6f5-x2x4j\n  kith why -n shop deployment/web\n  kith why -n shop web -o json | jq -r '.causes[].reason'",
+		Args:    between(0, 1), ValidArgsFunction: p.completeNotRunning(&namespace),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				all, err := call(p, c, (*client.Client).NotRunning)
+				if err != nil {
+					return err
+				}
+				return printList(p, inNamespace(all, namespace), p.notRunning())
+			}
+			if p.format == formatWide || p.format == formatName {
+				return api.Invalid("output", p.format, "json or yaml, with the name of a pod")
+			}
 			options, err := whyAbout(args[0], namespace)
 			if err != nil {
 				return err
@@ -40,6 +53,50 @@ With -o json each cause has a reason that scripts can go by.`,
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "the namespace (default \"default\")")
 	c.RegisterFlagCompletionFunc("namespace", p.completeOffloads())
 	return c
+}
+
+func inNamespace(all []api.Why, namespace string) []api.Why {
+	return slices.DeleteFunc(all, func(w api.Why) bool { return namespace != "" && w.Namespace != namespace })
+}
+
+func (p *program) notRunning() listing[api.Why] {
+	return listing[api.Why]{
+		columns: []screen.Column[api.Why]{
+			{Title: "POD", Cell: func(w api.Why) string { return w.Namespace + "/" + w.Name }},
+			{Title: "STATE", Cell: func(w api.Why) string { return string(w.State) }},
+			{Title: "LAPTOP", Cell: func(w api.Why) string { return w.Laptop }},
+			{Title: "FOR", Cell: func(w api.Why) string { return strings.TrimSuffix(p.ago(w.Since), " ago") }},
+			{Title: "WHY", Cell: func(w api.Why) string {
+				what := ""
+				if len(w.Causes) > 0 {
+					what = w.Causes[0].What
+				}
+				if n := len(w.Causes) - 1; n > 0 {
+					what += fmt.Sprintf(", and %d more", n)
+				}
+				return what
+			}},
+		},
+		none:  "all pods of this cluster run, or are done",
+		notes: func(api.Why) []note { return nil },
+	}
+}
+
+// completeNotRunning offers the pods that do not run: they are those that one asks about.
+func (p *program) completeNotRunning(namespace *string) completion {
+	return func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		return completeWith(p, 1, (*client.Client).NotRunning, func(w api.Why) string {
+			name := w.Namespace + "/" + w.Name
+			switch *namespace {
+			case "":
+			case w.Namespace:
+				name = w.Name
+			default:
+				return ""
+			}
+			return word(name, name, string(w.State))
+		})(c, args, begin)
+	}
 }
 
 // whyAbout reads what kith why is asked about: POD, NAMESPACE/POD or KIND/NAME.

@@ -38,6 +38,7 @@ const (
 	PathDNSRecords = "/v1/dns-records"           // GET with DNSRecordsOptions as query → DNSRecords
 	PathImages     = "/v1/images"                // GET []Image; POST ?name=NAME with an archive, application/x-tar → []Image; DELETE ?name=NAME
 	PathWhy        = "/v1/why"                   // GET with WhyOptions as query → Why
+	PathNotRunning = "/v1/not-running"           // GET []Why: of pods of this cluster that are neither ready nor done
 	PathTop        = "/v1/top"                   // GET []Top
 	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )

@@ -90,6 +90,9 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+	// NotRunning tells why of each pod of this cluster, up to a thousand, that is neither ready nor done, the farthest from running first. It
+	// reads no events: Why knows more.
+	NotRunning(ctx context.Context) ([]api.Why, error)
 	// Top tells what is used under each contract in force, those under which this cluster consumes first. That it is not known of one is
 	// no error: Unknown says why.
 	Top(ctx context.Context) ([]api.Top, error)

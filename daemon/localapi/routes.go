@@ -91,6 +91,7 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathNotRunning, short, list(Backend.NotRunning)},
 	{"GET", api.PathTop, short, list(Backend.Top)},
 	{"GET", api.PathWhy, short, func(c *call) (any, error) {
 		options, err := api.ParseWhyOptions(c.r.URL.Query())

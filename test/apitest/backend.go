@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +112,18 @@ func (b *Backend) Top(context.Context) ([]api.Top, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Use), b.called("Top")
+}
+
+func (b *Backend) NotRunning(context.Context) ([]api.Why, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []api.Why
+	for _, name := range slices.Sorted(maps.Keys(b.Reasons)) {
+		if w := b.Reasons[name]; w.State != api.PodReady && w.Guest == "" {
+			list = append(list, w)
+		}
+	}
+	return list, b.called("NotRunning")
 }
 
 func (b *Backend) Why(_ context.Context, o api.WhyOptions) (api.Why, error) {

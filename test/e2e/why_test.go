@@ -66,6 +66,18 @@ spec:
 	because(t, alice, "shop/first", "starting", "InitContainerRuns@bob(you)")
 	because(t, alice, "shop/fine", "ready", "Runs@bob(nobody)")
 
+	t.Run("those that do not run are listed", func(t *testing.T) {
+		out := kith(t, alice, "why", "-n", "shop")
+		t.Log("\n" + out)
+		for _, name := range []string{"shop/early ", "shop/large ", "shop/rooted ", "shop/nowhere ", "shop/short ", "shop/unset ", "shop/unclaimed ", "shop/first "} {
+			if !strings.Contains(out, name) {
+				t.Errorf("%s is not there", name)
+			}
+		}
+		if strings.Contains(out, "shop/fine") {
+			t.Error("one that runs is there")
+		}
+	})
 	t.Run("a workload is about its pod that is farthest from running", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "create", "deployment", "web", "--image", "kith.dev/nothing:2", "--replicas", "2")
 		for _, name := range []string{"deployment/web", "web"} {

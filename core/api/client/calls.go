@@ -236,6 +236,11 @@ func (c *Client) Why(ctx context.Context, options api.WhyOptions) (api.Why, erro
 	return do[api.Why](ctx, c, "GET", api.PathWhy+"?"+options.Query().Encode(), nil)
 }
 
+// NotRunning tells why of each pod of this cluster that is neither ready nor done.
+func (c *Client) NotRunning(ctx context.Context) ([]api.Why, error) {
+	return do[[]api.Why](ctx, c, "GET", api.PathNotRunning, nil)
+}
+
 // Top tells what is used under each contract.
 func (c *Client) Top(ctx context.Context) ([]api.Top, error) {
 	return do[[]api.Top](ctx, c, "GET", api.PathTop, nil)
