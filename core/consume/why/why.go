@@ -60,7 +60,7 @@ func Of(f *Facts) (api.PodState, []api.Cause) {
 		causes[i].Peer = slices.ContainsFunc(f.Places, func(p Place) bool { return p.Peer && p.Laptop == causes[i].Laptop })
 		if c := &causes[i]; f.Guest && c.Who == api.WhoYou && (c.Container != "" || c.Reason == api.CauseVolume) {
 			c.Who = api.WhoHome
-			if c.ExitCode != nil {
+			if c.ExitCode != nil || c.Reason == api.CauseProbe {
 				c.Said = "" // the container's own words
 			}
 		}

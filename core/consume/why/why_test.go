@@ -295,7 +295,8 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		"ended once more": {func(f *Facts) {
 			f.runs("alice", corev1.ContainerStatus{RestartCount: 2, State: corev1.ContainerState{Terminated: lastWords(1, "Error")}})
 		}, "failing; Crashes@alice(you) main Error “the last words”"},
-		"is not ready": {func(f *Facts) { f.runs("alice", running(false)); f.event("Unhealthy", 1) }, "notReady; ProbeFails@alice(you) main “words of Unhealthy”"},
+		"is not ready":         {func(f *Facts) { f.runs("alice", running(false)); f.event("Unhealthy", 1) }, "notReady; ProbeFails@alice(you) main “words of Unhealthy”"},
+		"a guest is not ready": {func(f *Facts) { f.runs("alice", running(false)); f.event("Unhealthy", 1); f.Guest = true }, "notReady; ProbeFails@alice(home) main"},
 		"ran on after a crash": {func(f *Facts) {
 			s := running(true)
 			s.LastTerminationState.Terminated, s.RestartCount = lastWords(2, "Error"), 1
