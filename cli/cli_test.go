@@ -95,7 +95,21 @@ func world() *apitest.Backend {
 			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Pods: api.OffloadPods{Home: 1, Abroad: 2},
 			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
 		}},
-		Here:   []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Here: []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Use: []api.Top{
+			{Peer: "bob", Direction: api.Outgoing, Granted: api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}, Requested: api.Resources{"cpu": "500m", "memory": "256Mi", "pods": "2"}, Used: api.Resources{"cpu": "120m", "memory": "200Mi", "pods": "2"},
+				Pods: []api.TopPod{{Namespace: "shop", Name: "web-1", Requested: api.Resources{"cpu": "500m", "memory": "256Mi"}, Used: api.Resources{"cpu": "120m", "memory": "200Mi"}}, {Namespace: "shop", Name: "web-2"}}},
+			{Peer: "dave", Direction: api.Incoming, Granted: api.Resources{"cpu": "1", "memory": "1Gi", "pods": "10"}, Requested: api.Resources{}, Used: api.Resources{"pods": "0"}, Unknown: "the kubelet says nothing:\x1b[2J why"},
+		},
+		Reasons: map[string]api.Why{
+			"shop/web": {Namespace: "shop", Name: "web", State: api.PodWaiting, Since: now.Add(-3 * time.Minute), Causes: []api.Cause{
+				{Reason: api.CauseNoRoom, Laptop: "alice", Who: api.WhoYou, What: "alice has no room for it", Why: "cpu: it asks for 2, and 0.3 of 4 is free", Do: "have it ask for less",
+					Short: api.List[api.Short]{{Resource: "cpu", Asked: "2", Free: "300m", Of: "4"}}},
+				{Reason: api.CauseUnreachable, Laptop: "bob", Peer: true, Who: api.WhoPeer, Since: now.Add(-2 * time.Minute), What: "bob cannot be reached", Why: "went to \x1b[2Jsleep", Do: "see that it is awake"},
+			}},
+			"shop/guest": {Namespace: "shop", Name: "guest", Guest: "bob", State: api.PodFailing, Laptop: "alice", Causes: []api.Cause{{Reason: api.CauseCrashes, Laptop: "alice", Who: api.WhoHome, What: "container a ends again and again", Do: "`kith why` at home says more"}}},
+			"shop/far":   {Namespace: "shop", Name: "far", State: api.PodReady, Laptop: "bob", Since: now.Add(-time.Hour), Causes: []api.Cause{{Reason: api.CauseRuns, Laptop: "bob", Who: api.WhoNobody, What: "it runs on bob"}}},
+		},
 		Config: []byte("apiVersion: v1\nkind: Config\n"),
 		Findings: []api.Finding{
 			{Area: api.AreaEngine, Name: "api-server", State: api.CheckOK, What: "the API server answers in 3ms, Kubernetes v1.36.3"},
@@ -187,8 +201,13 @@ func TestGolden(t *testing.T) {
 		"requests": {"requests", "requests -o wide", "requests -o json carol", "accept 7f3a", "accept 7f3a --yes", "accept bob --yes", "decline carol", "accept 7f3a --yes -o json", "accept nothing --yes", "accept dave --yes"},
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
-		"offload":     {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
-		"contract":    {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
+		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"top":      {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},
+		"dry-run": {"unpeer bob --dry-run", "unpeer carol --dry-run", "unpeer --all --dry-run", "unpeer bob --dry-run -o json", "unpeer nobody --dry-run", "forget bob --dry-run", "forget nobody --dry-run",
+			"share 30% --dry-run", "share 50% --dry-run", "share --dry-run", "share 101% --dry-run", "share --policy lab --to bob --cpu 1 --dry-run", "unoffload shop --dry-run", "unoffload shop --dry-run --force", "unoffload web --dry-run",
+			"tether bob --dry-run", "tether nobody --dry-run", "undo", "undo --dry-run"},
+		"why":         {"why", "why -n batch", "why -o name", "why shop/web -o name", "__complete why shop/", "__complete why -n shop w", "why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why a b"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
 		"version":     {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
@@ -246,7 +265,7 @@ func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
 			t.Fatalf("JSON holds %q, which a terminal may obey", r)
 		}
 	}
-	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests"} {
+	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "top", "why"} {
 		out, errs, code := serve(t, &apitest.Backend{}).run(append(strings.Fields(command), "-o", "json")...)
 		if out != "[]\n" || errs != "" || code != 0 {
 			t.Errorf("%s without any: %q %q %d, want []", command, out, errs, code)
@@ -376,12 +395,12 @@ type endless struct {
 	peer string
 }
 
-func (b endless) Unpeer(ctx context.Context, name string, report func(api.Progress)) (api.Peer, error) {
+func (b endless) Unpeer(ctx context.Context, name string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
 	if name == b.peer {
 		<-ctx.Done()
 		return api.Peer{}, ctx.Err()
 	}
-	return b.Backend.Unpeer(ctx, name, report)
+	return b.Backend.Unpeer(ctx, name, dry, report)
 }
 
 func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {

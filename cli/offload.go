@@ -109,6 +109,7 @@ func (p *program) listOffloads(c *cobra.Command) error {
 
 func (p *program) unoffloadCommand() *cobra.Command {
 	var options api.UnoffloadOptions
+	dry := false
 	c := &cobra.Command{
 		Use:   "unoffload NAMESPACE",
 		Short: "Bring the pods of a namespace home",
@@ -117,9 +118,12 @@ that one refuses to let go stays where it is and is asked for again every two se
 
 When --timeout is over, the command fails and says which budget holds which pod. The pods go on coming home as budgets allow;
 with --force they come at once.`,
-		Example: "  kith unoffload shop\n  kith unoffload shop --force",
+		Example: "  kith unoffload shop\n  kith unoffload shop --dry-run\n  kith unoffload shop --force",
 		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads(),
 		RunE: func(c *cobra.Command, args []string) error {
+			if dry {
+				return p.wouldUnoffload(c, args[0], options)
+			}
 			bound := options.Wait
 			if bound > 0 {
 				bound += answerWithin // kithd says more when it ends the wait
@@ -135,7 +139,43 @@ with --force they come at once.`,
 	}
 	c.Flags().DurationVar(&options.Wait, "timeout", 5*time.Minute, "how long to wait for the pods, for example 90s; 0 waits as long as it takes")
 	c.Flags().BoolVar(&options.Force, "force", false, "bring them home against PodDisruptionBudgets")
+	dryRunFlag(c, &dry)
 	return c
+}
+
+// wouldUnoffload says what it would do to bring a namespace home.
+func (p *program) wouldUnoffload(c *cobra.Command, namespace string, options api.UnoffloadOptions) error {
+	options.DryRun = true
+	all, err := call(p, c, func(kithd *client.Client, ctx context.Context) ([]api.Offload, error) {
+		if err := kithd.Unoffload(ctx, namespace, options, nil); err != nil {
+			return nil, err
+		}
+		return kithd.Offloads(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	var effects []string
+	for _, o := range all {
+		if o.Namespace != namespace {
+			continue
+		}
+		if n := o.Pods.Abroad; n > 0 {
+			how := "as their budgets allow"
+			if options.Force {
+				how = "also against their budgets"
+			}
+			effects = append(effects, fmt.Sprintf("%s of %s at peers will move, %s", screen.Count(n, "pod"), namespace, how))
+		}
+		for _, t := range o.Twins {
+			if t.Namespace != "" {
+				effects = append(effects, fmt.Sprintf("namespace %s at %s is cleared away", t.Namespace, t.Peer))
+			}
+		}
+		effects = append(effects, "no pod of "+namespace+" goes to a peer any more")
+	}
+	p.would(effects...)
+	return nil
 }
 
 // answerWithin is how long kithd may take to say what it waited for.

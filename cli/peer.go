@@ -148,7 +148,7 @@ when its records change, the peer is looked for where they lead. An address is k
 }
 
 func (p *program) unpeerCommand() *cobra.Command {
-	var sure, all bool
+	var sure, all, dry bool
 	var timeout time.Duration
 	c := p.things(&cobra.Command{
 		Use:   "unpeer NAME|ID",
@@ -158,16 +158,20 @@ func (p *program) unpeerCommand() *cobra.Command {
 Pods of this cluster that run at the peer come home with their grace period; guests of the peer here end. A request
 that is pending is taken back. With pods on the way, a terminal asks first. --all ends every peering at once, as the
 removal of Kith does, so that nobody keeps resources for a laptop that does not come back.`,
-		Example: "  kith unpeer bob\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
+		Example: "  kith unpeer bob\n  kith unpeer bob --dry-run\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
 		Args:    between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
 				return &api.Error{Code: api.CodeInvalid, Message: "--all goes with no name of a peer", Field: "all"}
 			case all:
-				return p.unpeerAll(c, sure, timeout)
+				return p.unpeerAll(c, sure, dry, timeout)
 			case len(args) == 0:
 				return &api.Error{Code: api.CodeInvalid, Message: "which peer?", Do: "`kith peers` lists them, and `kith unpeer --all` ends the peerings with all of them", Field: "peer"}
+			}
+			if dry {
+				peer, err := callAbout(p, c, (*client.Client).WouldUnpeer, args[0])
+				return answer(p, peer, err, func(peer api.Peer) { p.would(endings(peer)...) })
 			}
 			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
@@ -180,6 +184,7 @@ removal of Kith does, so that nobody keeps resources for a laptop that does not 
 	})
 	c.Flags().BoolVar(&all, "all", false, "end the peerings with all peers")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	dryRunFlag(c, &dry)
 	timeoutFlag(c, &timeout, "how long to wait for the end")
 	return c
 }
@@ -190,12 +195,15 @@ func (p *program) showEnded(peer api.Peer) {
 
 // unpeerAll ends all peerings side by side: one that takes long, for its pods have long grace periods, holds up no other. With -o the
 // peers are a list.
-func (p *program) unpeerAll(c *cobra.Command, sure bool, timeout time.Duration) error {
+func (p *program) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Duration) error {
 	peers, err := call(p, c, (*client.Client).Peers)
 	if err != nil {
 		return err
 	}
 	peers = slices.DeleteFunc(peers, func(x api.Peer) bool { return !ends(x) })
+	if dry {
+		return p.wouldUnpeerAll(c, peers)
+	}
 	var moves []string
 	for _, x := range peers {
 		moves = append(moves, nonEmpty(moved(x))...)
@@ -237,6 +245,20 @@ func (p *program) unpeerAll(c *cobra.Command, sure bool, timeout time.Duration) 
 	return &api.Error{Code: cmp.Or(code, api.CodeInternal), Message: screen.Count(len(failed), "peering") + " did not end", Reason: strings.Join(failed, "\n")}
 }
 
+// wouldUnpeerAll says what the end of all peerings would do.
+func (p *program) wouldUnpeerAll(c *cobra.Command, peers []api.Peer) error {
+	would := []api.Peer{}
+	var effects []string
+	for _, x := range peers {
+		peer, err := callAbout(p, c, (*client.Client).WouldUnpeer, x.ID)
+		if err != nil {
+			return err
+		}
+		would, effects = append(would, peer), append(effects, endings(peer)...)
+	}
+	return answer(p, would, nil, func([]api.Peer) { p.would(effects...) })
+}
+
 // ends reports whether there is a peering to end, or a question to take back. A peer's own question is answered, not ended.
 func ends(x api.Peer) bool {
 	agreed := []api.State{api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding}
@@ -244,16 +266,28 @@ func ends(x api.Peer) bool {
 }
 
 func (p *program) forgetCommand() *cobra.Command {
-	var sure bool
+	var sure, dry bool
 	c := &cobra.Command{
 		Use:   "forget NAME|ID",
 		Short: "Drop everything about a peer that is gone for good",
 		Long: `Drop everything about a peer that is gone for good, from this side alone: it need not be reachable.
 
 Pods that run there are started at home again. When the peer comes back it is a stranger.`,
-		Example: "  kith forget bob",
+		Example: "  kith forget bob\n  kith forget bob --dry-run",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if dry {
+				peer, err := callAbout(p, c, (*client.Client).Peer, args[0])
+				if err == nil {
+					_, err = call(p, c, func(kithd *client.Client, ctx context.Context) (any, error) {
+						return nil, kithd.WouldForget(ctx, args[0])
+					})
+				}
+				if err == nil {
+					p.would(append(endings(peer), screen.Clean(peer.Name)+" is forgotten: when it comes back it is a stranger")...)
+				}
+				return err
+			}
 			peer, err := p.confirmMoves(c, sure, args[0])
 			if err != nil {
 				return err
@@ -268,6 +302,7 @@ Pods that run there are started at home again. When the peer comes back it is a 
 		},
 	}
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	dryRunFlag(c, &dry)
 	return c
 }
 
@@ -281,13 +316,32 @@ func (p *program) confirmMoves(c *cobra.Command, sure bool, name string) (api.Pe
 }
 
 // moved says what the end of a peering does to pods; "" when there are none.
-func moved(peer api.Peer) string {
-	var parts []string
+func moved(peer api.Peer) string { return strings.Join(moves(peer), "; ") }
+
+// endings says all that the end of a peering does.
+func endings(peer api.Peer) []string {
+	name, effects := screen.Clean(peer.Name), moves(peer)
+	switch agreed := ends(api.Peer{Incoming: peer.Outgoing}); {
+	case agreed && peer.Node != "":
+		effects = append(effects, fmt.Sprintf("the contract by which %s gives %s ends, and node %s goes", name, peer.Offered, screen.Clean(peer.Node)))
+	case agreed:
+		effects = append(effects, fmt.Sprintf("the contract by which %s gives %s ends", name, peer.Offered))
+	case peer.Outgoing == api.StateRequested:
+		effects = append(effects, "the request to "+name+" is taken back")
+	}
+	if ends(api.Peer{Incoming: peer.Incoming}) {
+		effects = append(effects, "the contract by which this laptop gives to "+name+" ends")
+	}
+	return effects
+}
+
+// moves are the parts of moved.
+func moves(peer api.Peer) (parts []string) {
 	if n := peer.Pods.Abroad; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s of this cluster at %s will move", screen.Count(n, "pod"), screen.Clean(peer.Name)))
 	}
 	if n := peer.Pods.Guests; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s of %s here will end", screen.Count(n, "pod"), screen.Clean(peer.Name)))
 	}
-	return strings.Join(parts, "; ")
+	return parts
 }

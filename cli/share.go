@@ -25,6 +25,7 @@ type shareFlags struct {
 	podSecurity string
 	internet    bool
 	sameName    bool
+	dry         bool
 }
 
 func (p *program) shareCommand() *cobra.Command {
@@ -50,7 +51,8 @@ may be given by name; of others only the whole ID counts, since anybody can call
   kith share --policy family --to bob,carol --cpu 6 --auto-accept
   kith share --policy lab --to team=lab --pod-security restricted
   kith share --internet=false
-  kith share off`,
+  kith share off
+  kith share 80% --dry-run`,
 		Args: between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
 	})
 	f.amounts.flags(c)
@@ -60,6 +62,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
+	dryRunFlag(c, &f.dry)
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -76,9 +79,15 @@ may be given by name; of others only the whole ID counts, since anybody can call
 			return err
 		}
 		if reflect.ValueOf(change).IsZero() {
+			if f.dry {
+				return &api.Error{Code: api.CodeInvalid, Message: "--dry-run goes with what is to be set", Do: "for example `kith share 50% --dry-run`", Field: "dry-run"}
+			}
 			return list(p, c, nonEmpty(f.policy), policyListing)
 		}
 		set, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Policy, error) {
+			if f.dry {
+				return kithd.WouldSetPolicy(ctx, cmp.Or(f.policy, api.DefaultPolicy), change)
+			}
 			return kithd.SetPolicy(ctx, cmp.Or(f.policy, api.DefaultPolicy), change)
 		})
 		if err != nil {
@@ -87,8 +96,56 @@ may be given by name; of others only the whole ID counts, since anybody can call
 		if done, err := p.machine(set); done {
 			return err
 		}
+		if f.dry {
+			return p.wouldShare(set)
+		}
 		return printList(p, []api.Policy{set}, policyListing)
 	}
+	return c
+}
+
+// wouldShare says what a policy would become.
+func (p *program) wouldShare(would api.Policy) error {
+	if would.Changed == "" {
+		p.would()
+		return nil
+	}
+	p.would("the sharing policy "+would.Name+" is changed: "+would.Changed, "what was signed stays")
+	fmt.Fprintln(p.Out)
+	return printList(p, []api.Policy{would}, policyListing)
+}
+
+func (p *program) undoCommand() *cobra.Command {
+	dry := false
+	c := p.things(&cobra.Command{
+		Use:   "undo",
+		Short: "Take back the last change of what is shared",
+		Long: `Take back the last change of what is shared, as the button of the tray's notification does: the policy becomes what it was before "kith share"
+or the tray changed it. Doing it again brings the change back. What was signed, or accepted, in between stays.
+
+kithd remembers that change until it ends. Nothing is done when the policy was changed since, by kubectl for example.`,
+		Example: "  kith undo --dry-run\n  kith undo",
+		Args:    between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			undo := (*client.Client).Undo
+			if dry {
+				undo = (*client.Client).WouldUndo
+			}
+			policy, err := call(p, c, undo)
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(policy); done {
+				return err
+			}
+			if dry {
+				return p.wouldShare(policy)
+			}
+			fmt.Fprintf(p.Out, "the last change of the sharing policy %s is taken back: %s\n", screen.Clean(policy.Name), screen.CleanLines(policy.Changed))
+			return nil
+		},
+	})
+	dryRunFlag(c, &dry)
 	return c
 }
 

@@ -18,7 +18,7 @@ import (
 
 func (p *program) tetherCommand() *cobra.Command {
 	var workloads, code, id string
-	var sure, check bool
+	var sure, check, dry bool
 	var timeout time.Duration
 	c := p.things(&cobra.Command{
 		Use:   "tether NAME|ID|HOST:PORT",
@@ -48,8 +48,8 @@ back, at every step.`,
 			if err := options.Check(); err != nil {
 				return err
 			}
-			if check {
-				return p.checkTether(c, args[0])
+			if check || dry {
+				return p.checkTether(c, args[0], dry)
 			}
 			if options.Code == "" { // else it was agreed to: the code is of a switch that is under way
 				if err := p.agreeToTether(c, options, sure); err != nil {
@@ -75,7 +75,8 @@ back, at every step.`,
 	})
 	c.Flags().StringVar(&workloads, "local-workloads", string(api.KeepWorkloads), "what becomes of the pods that run here now: keep lets them run on, drain ends them first")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&check, "check", false, "say what would happen, or what is in the way, and do nothing")
+	c.Flags().BoolVar(&check, "check", false, "say what would happen, or what is in the way, and do nothing; a HOST:PORT is made known")
+	dryRunFlag(c, &dry)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the screen of the company's owner")
 	c.Flags().StringVar(&id, "id", "", "the company's whole ID as its owner gave it: then no code is needed")
 	timeoutFlag(c, &timeout, "how long to wait for the end of the switch")
@@ -84,8 +85,12 @@ back, at every step.`,
 }
 
 // checkTether says what a tether would mean, and fails when something is in the way.
-func (p *program) checkTether(c *cobra.Command, peer string) error {
-	check, err := callAbout(p, c, (*client.Client).CheckTether, peer)
+func (p *program) checkTether(c *cobra.Command, peer string, dry bool) error {
+	look := (*client.Client).CheckTether
+	if dry {
+		look = (*client.Client).WouldTether
+	}
+	check, err := callAbout(p, c, look, peer)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package tray
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"kith.dev/core/api"
@@ -12,8 +11,6 @@ import (
 	"kith.dev/tray/question"
 	"kith.dev/tray/words"
 )
-
-var errChangedSince = errors.New("nothing was undone: what is shared has changed since")
 
 // sayReady says once for each installation that the laptop is ready, and where to go on: somebody who has just installed Kith waits for it.
 func (t *Tray) sayReady() {
@@ -71,14 +68,7 @@ func (t *Tray) share(ctx context.Context, policy string, change api.PolicyChange
 }
 
 // undo takes a change of a policy back, unless another one came after it.
-func (t *Tray) undo(ctx context.Context, c notice.Change) {
-	is, ok := first(t.state.Snapshot.Policies, func(p api.Policy) bool { return p.Name == c.Is.Name })
-	if !ok || is.Since(c.Is) != "" {
-		t.failed("undo", errChangedSince)
-		return
-	}
-	t.share(ctx, c.Is.Name, c.Was.Restore())
-}
+func (t *Tray) undo(ctx context.Context, c notice.Change) { t.share(ctx, c.Is.Name, c.Is.Undo(c.Was)) }
 
 // seeKubectl asks for a kubeconfig, looks where it would go, and opens the window in which the owner has it written.
 func (t *Tray) seeKubectl(ctx context.Context) {

@@ -62,7 +62,7 @@ func TestATetherThatFailsIsShownInTheMenu(t *testing.T) {
 // older is a kithd that knows no tethers.
 type older struct{ *apitest.Backend }
 
-func (older) CheckTether(context.Context, string) (api.TetherCheck, error) {
+func (older) CheckTether(context.Context, string, api.DryRun) (api.TetherCheck, error) {
 	return api.TetherCheck{}, &api.Error{Code: api.CodeUnsupported, Message: "the local API has no call GET /v1/tether", Reason: "kith and kithd may be of different versions"}
 }
 

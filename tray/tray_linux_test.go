@@ -173,7 +173,7 @@ func TestSharingIsChangedInWindowsAndTakenBack(t *testing.T) {
 	screen := s.notifications(t)
 	with := api.ShareOf("50%")
 	with["nvidia.com/gpu"] = "50%"
-	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = with })
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts, s.daemon.Shared[0].Generation = with, 1 })
 	s.menu.Wait(t, soon, "Sharing 50 % …", nil)
 	for range 3 {
 		s.forge(t, "Sharing 50 % …") // whoever clicks it: nothing changes
@@ -201,9 +201,9 @@ func TestSharingIsChangedInWindowsAndTakenBack(t *testing.T) {
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "100%" && !p.Paused })
 
 	// Somebody else changes it, and again before the person at the screen takes that back.
-	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = api.ShareOf("25%") })
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts, s.daemon.Shared[0].Generation = api.ShareOf("25%"), 20 })
 	id := screen.wait(t, "→ 25")
-	s.daemon.Set(func() { s.daemon.Shared[0].Amounts = api.ShareOf("75%") })
+	s.daemon.Set(func() { s.daemon.Shared[0].Amounts, s.daemon.Shared[0].Generation = api.ShareOf("75%"), 21 })
 	screen.wait(t, "Sharing: 25 % → 75 %")
 	if err := screen.conn.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", id, "yes"); err != nil {
 		t.Fatal(err)

@@ -80,11 +80,12 @@ func (o *OffloadOptions) Check() error {
 type UnoffloadOptions struct {
 	Force bool          // against PodDisruptionBudgets
 	Wait  time.Duration // how long the call waits for the pods at most; 0 as long as it takes
+	DryRun
 }
 
 // Query is what ParseUnoffloadOptions reads.
 func (o UnoffloadOptions) Query() url.Values {
-	q := url.Values{}
+	q := o.DryRun.Query()
 	if o.Force {
 		q.Set("force", "true")
 	}
@@ -106,7 +107,8 @@ func ParseUnoffloadOptions(q url.Values) (o UnoffloadOptions, err error) {
 			return o, Invalid("wait", text, "a time such as 90s or 5m")
 		}
 	}
-	return o, nil
+	o.DryRun, err = ParseDryRun(q)
+	return o, err
 }
 
 // Guest is a pod of a peer that runs here.

@@ -13,11 +13,11 @@ const (
 	PathKubeconfig = "/v1/kubeconfig"            // GET the caller's kubeconfig, application/yaml; ?direct=true: the administrator's of the cluster
 	PathEvents     = "/v1/events"                // GET ?since=SEQ&follow=true: lines of Event
 	PathPeers      = "/v1/peers"                 // GET []Peer; POST AddPeer → Peer
-	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it
+	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it, ?dryRun=true
 	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
 	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
 	PathWithdraw   = "/v1/peers/{peer}/withdraw" // POST → Peer
-	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long
+	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long, ?dryRun=true
 	PathRequests   = "/v1/requests"              // GET []Request
 	PathRequest    = "/v1/requests/{id}"         // GET an incoming Request
 	PathAccept     = "/v1/requests/{id}/accept"  // POST Accept → Request
@@ -26,16 +26,20 @@ const (
 	PathContract   = "/v1/contracts/{contract}"  // GET Contract
 	PathVerify     = "/v1/verify"                // POST Contract → VerifyResult
 	PathPolicies   = "/v1/policies"              // GET []Policy
-	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy
+	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy, ?dryRun=true
+	PathUndo       = "/v1/undo"                  // POST takes back the last change of a policy → Policy, ?dryRun=true
 	PathOffloads   = "/v1/offloads"              // GET []Offload
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
-	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck; POST TetherOptions → Status, long
+	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck, ?dryRun=true adds no peer; POST TetherOptions → Status, long
 	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
 	PathDoctorFix  = "/v1/doctor/fix"            // POST DoctorFix → []Fixed, long
 	PathDNSRecords = "/v1/dns-records"           // GET with DNSRecordsOptions as query → DNSRecords
 	PathImages     = "/v1/images"                // GET []Image; POST ?name=NAME with an archive, application/x-tar → []Image; DELETE ?name=NAME
+	PathWhy        = "/v1/why"                   // GET with WhyOptions as query → Why
+	PathNotRunning = "/v1/not-running"           // GET []Why: of pods of this cluster that are neither ready nor done
+	PathTop        = "/v1/top"                   // GET []Top
 	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )
 

@@ -45,6 +45,10 @@ type Policy struct {
 	Offered Resources `json:"offered,omitempty"`
 	// Notes are sentences on what does not come to what it reads ("cpu 900 is more than this laptop has: …").
 	Notes []string `json:"notes,omitempty"`
+	// Generation counts the changes of the policy. It is not set either.
+	Generation int64 `json:"generation,omitempty"`
+	// Changed says in words what a change was, or would be; "" when nothing was otherwise. Only in the answer to PolicyChange, and to undo.
+	Changed string `json:"changed,omitempty"`
 }
 
 // ShareOf gives the amounts that offer one share ("50%") of what every machine has.
@@ -65,6 +69,8 @@ type PolicyChange struct {
 	Paused      *bool         `json:"paused,omitempty"`
 	NoInternet  *bool         `json:"noInternet,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
+	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -89,6 +95,13 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	}
 	p.Amounts = amounts
 	return p
+}
+
+// Undo is the change that makes of the policy is, and of no later one, what it was.
+func (is Policy) Undo(was Policy) PolicyChange {
+	change := was.Restore()
+	change.Generation = is.Generation
+	return change
 }
 
 // Restore is the change that makes of any policy what p is.

@@ -68,8 +68,9 @@ type Backend struct {
 	Log       *slog.Logger
 	Metrics   func(io.Writer) error // writes those of the daemon; nil: there are none
 
-	fixing sync.Mutex // one mends at a time
-	giving giving
+	fixing  sync.Mutex // one mends at a time
+	giving  giving
+	changes changes
 }
 
 var _ localapi.Backend = (*Backend)(nil)

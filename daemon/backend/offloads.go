@@ -185,7 +185,7 @@ func (b *Backend) Unoffload(ctx context.Context, namespace string, o api.Unofflo
 	if err != nil {
 		return err
 	}
-	if err := c.unoffload(ctx, namespace, o, report); err != nil {
+	if err := c.unoffload(ctx, namespace, o, report); err != nil || bool(o.DryRun) {
 		return err
 	}
 	b.Publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "namespace " + namespace + " is home again"})
@@ -194,10 +194,13 @@ func (b *Backend) Unoffload(ctx context.Context, namespace string, o api.Unofflo
 
 func (c *Cluster) unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
-	if err := c.Client.Delete(ctx, nso); apierrors.IsNotFound(err) {
+	if err := c.writer(o.DryRun).Delete(ctx, nso); apierrors.IsNotFound(err) {
 		return api.NotFound("offloaded namespace", namespace, "kith offload")
 	} else if err != nil {
 		return internal(err)
+	}
+	if o.DryRun {
+		return nil
 	}
 	if o.Force {
 		force := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationForce)

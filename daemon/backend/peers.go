@@ -561,7 +561,7 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 }
 
 // Unpeer ends what there is with a peer, in both directions.
-func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progress)) (api.Peer, error) {
+func (b *Backend) Unpeer(ctx context.Context, ref string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
 	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
@@ -572,8 +572,11 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progre
 	if k.Peer == nil {
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to end with " + k.Name, Reason: "nothing was asked or granted"}
 	}
-	if err := throughRestart(ctx, func() error { return c.end(ctx, k.Peer.Name) }); err != nil {
+	if err := throughRestart(ctx, func() error { return c.end(ctx, c.writer(dry), k.Peer.Name) }); err != nil {
 		return api.Peer{}, internal(err)
+	}
+	if dry {
+		return b.Peer(ctx, k.ID.String())
 	}
 	report(api.Progress{Message: "bringing home what runs at " + k.Name})
 	if err := c.follow(ctx, func() (bool, error) { return len(c.Client.Now().With(k.Peer.Name, "")) == 0, nil }); err != nil {
@@ -584,7 +587,7 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progre
 
 // end takes back what is asked of a peer, gives it back if it is a laptop that this cluster runs, and ends what is granted to it. It may
 // be repeated.
-func (c *Cluster) end(ctx context.Context, name string) error {
+func (c *Cluster) end(ctx context.Context, to client.Client, name string) error {
 	var peer v1alpha1.Peer
 	if err := c.Client.Get(ctx, named(name), &peer); err != nil {
 		return err
@@ -592,17 +595,25 @@ func (c *Cluster) end(ctx context.Context, name string) error {
 	if peer.Spec.Request != nil || peer.Spec.Tethered != nil {
 		before := peer.DeepCopy()
 		peer.Spec.Request, peer.Spec.Tethered = nil, nil
-		if err := c.Client.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
+		if err := to.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
 			return err
 		}
 	}
-	return c.endProviding(ctx, name)
+	return c.endProviding(ctx, to, name)
+}
+
+// writer is by what something is written; in a dry run the API server says whether it would take that, and nothing is kept.
+func (c *Cluster) writer(dry api.DryRun) client.Client {
+	if dry {
+		return client.NewDryRunClient(c.Client.Client) // past the ledger, which remembers what it writes
+	}
+	return c.Client
 }
 
 // endProviding ends the contracts under which this cluster provides to a peer.
-func (c *Cluster) endProviding(ctx context.Context, peer string) error {
+func (c *Cluster) endProviding(ctx context.Context, to client.Client, peer string) error {
 	for _, ctr := range c.Client.Now().With(peer, v1alpha1.RoleProvider) {
-		if err := record.EndContract(ctx, c.Client, ctr, v1alpha1.EndedHere); err != nil {
+		if err := record.EndContract(ctx, to, ctr, v1alpha1.EndedHere); err != nil {
 			return err
 		}
 	}
@@ -610,7 +621,7 @@ func (c *Cluster) endProviding(ctx context.Context, peer string) error {
 }
 
 // ForgetPeer drops everything about a peer from this side alone.
-func (b *Backend) ForgetPeer(ctx context.Context, ref string) error {
+func (b *Backend) ForgetPeer(ctx context.Context, ref string, dry api.DryRun) error {
 	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return err
@@ -618,11 +629,14 @@ func (b *Backend) ForgetPeer(ctx context.Context, ref string) error {
 	if k.Peer == nil {
 		return nil
 	}
-	if _, err := b.Unpeer(ctx, ref, func(api.Progress) {}); err != nil {
+	if _, err := b.Unpeer(ctx, ref, dry, func(api.Progress) {}); err != nil {
 		return err
 	}
-	if err := c.Client.Delete(ctx, k.Peer.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.writer(dry).Delete(ctx, k.Peer.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
 		return internal(err)
+	}
+	if dry {
+		return nil
 	}
 	b.Publish(api.Event{Type: api.EventPeerForgotten, Severity: api.SeverityInfo, Peer: k.Name, Message: k.Name + " was forgotten"})
 	return nil

@@ -58,7 +58,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
-		Name: p.Name, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
+		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
 		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), SameName: sharing.SameName(p),
 	}
 	if p.Spec.PeerSelector != nil {
@@ -71,7 +71,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 }
 
 // SetPolicy applies a change to a policy, or makes it.
-func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error) {
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Policy{}, err
@@ -81,6 +81,9 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	fresh := apierrors.IsNotFound(err)
 	if err != nil && !fresh {
 		return api.Policy{}, internal(err)
+	}
+	if change.Generation != 0 && change.Generation != policy.Generation {
+		return api.Policy{}, changedSince(name)
 	}
 	before, was := policy.DeepCopy(), policyView(policy)
 	if change.Peers != nil {
@@ -98,22 +101,33 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 		}
 		return api.Policy{}, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
 	}
-	if fresh {
-		err = c.Client.Create(ctx, policy)
-	} else {
-		err = c.Client.Patch(ctx, policy, client.MergeFrom(before))
+	switch to := c.writer(dry); {
+	case fresh:
+		err = to.Create(ctx, policy)
+	case change.Generation != 0: // of that version and no other
+		err = to.Patch(ctx, policy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	default:
+		err = to.Patch(ctx, policy, client.MergeFrom(before))
+	}
+	if change.Generation != 0 && apierrors.IsConflict(err) {
+		return api.Policy{}, changedSince(name)
 	}
 	if err != nil {
 		return api.Policy{}, internal(fmt.Errorf("write the policy %s: %w", name, err))
 	}
-	if said := policyView(policy).Since(was); said != "" {
-		b.Publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed: " + said})
+	is := policyView(policy)
+	changed := is.Since(was)
+	if changed != "" && !bool(dry) {
+		b.changes.note(lastChange{was: was, is: is, made: fresh})
+		b.Publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed: " + changed})
 	}
 	show, err := c.policyViewer(ctx)
 	if err != nil {
 		return api.Policy{}, internal(err)
 	}
-	return show(policy), nil
+	shown := show(policy)
+	shown.Changed = changed
+	return shown, nil
 }
 
 // resolve gives the IDs of the peers that a policy is to be for.

@@ -30,7 +30,7 @@ func TestAChangeOfAPolicyIsToldOldAndNew(t *testing.T) {
 		want  string
 	}{{"25%", "the sharing policy default was changed: 50% → 25%"}, {"25%", ""}, {"0%", "the sharing policy default was changed: 25% → nothing"}} {
 		events = nil
-		if _, err := b.SetPolicy(t.Context(), api.DefaultPolicy, api.PolicyChange{Amounts: api.ShareOf(test.share)}); err != nil {
+		if _, err := b.SetPolicy(t.Context(), api.DefaultPolicy, api.PolicyChange{Amounts: api.ShareOf(test.share)}, false); err != nil {
 			t.Fatal(err)
 		}
 		got := ""

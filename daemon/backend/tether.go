@@ -84,12 +84,16 @@ func (b *Backend) switcher() (Mode, error) {
 }
 
 // CheckTether says what a tether to a peer would mean, and what is in the way of it.
-func (b *Backend) CheckTether(ctx context.Context, ref string) (api.TetherCheck, error) {
+func (b *Backend) CheckTether(ctx context.Context, ref string, dry api.DryRun) (api.TetherCheck, error) {
 	mode, err := b.switcher()
 	if err != nil {
 		return api.TetherCheck{}, err
 	}
-	k, err := b.findOrAdd(ctx, ref, func(api.Progress) {})
+	look := func() (directory.Known, error) { return b.findOrAdd(ctx, ref, func(api.Progress) {}) }
+	if dry {
+		look = func() (directory.Known, error) { return b.Directory.Find(ref) }
+	}
+	k, err := look()
 	if err != nil {
 		return api.TetherCheck{}, err
 	}

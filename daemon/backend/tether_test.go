@@ -99,7 +99,7 @@ func corpPeer(t *testing.T) *v1alpha1.Peer {
 func TestTetherAndUntetherReachTheMode(t *testing.T) {
 	mode, corp := &switched{mode: api.Autonomous}, corpPeer(t)
 	b := tetherable(t, mode, corp)
-	check, err := b.CheckTether(t.Context(), corp.Spec.ID)
+	check, err := b.CheckTether(t.Context(), corp.Spec.ID, false)
 	if err != nil || check.Peer != "corp" || len(check.Effects) != 1 {
 		t.Errorf("%+v, %v", check, err)
 	}
@@ -149,7 +149,7 @@ func TestATetherIsRefusedWithASentence(t *testing.T) {
 	b := tetherable(t, nil, corp)
 	b.Mode = nil // engine "none"
 	for what, call := range map[string]func() error{
-		"check":    func() error { _, err := b.CheckTether(t.Context(), "corp"); return err },
+		"check":    func() error { _, err := b.CheckTether(t.Context(), "corp", false); return err },
 		"tether":   func() error { _, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp"}, report); return err },
 		"untether": func() error { _, err := b.Untether(t.Context(), api.UntetherOptions{}, report); return err },
 	} {
@@ -177,7 +177,7 @@ func TestWhileTetheredNothingElseIsAgreedTo(t *testing.T) {
 				t.Errorf("%s while %s: %v", what, mode, err)
 			}
 		}
-		if _, err := b.Unpeer(t.Context(), "corp", nil); err == nil || !strings.Contains(err.Error(), "`kith untether`") {
+		if _, err := b.Unpeer(t.Context(), "corp", false, nil); err == nil || !strings.Contains(err.Error(), "`kith untether`") {
 			t.Errorf("unpeer of the company while %s: %v", mode, err)
 		}
 	}
@@ -249,7 +249,7 @@ func TestACompanyGivesALaptopBackByEndingThePeering(t *testing.T) {
 	if got := tetherOf(alice.Status.Tether); got == nil || *got != (api.PeerTether{Role: api.Company, Step: "tethered", Since: since.Time}) {
 		t.Errorf("%+v", got)
 	}
-	if err := b.Cluster().end(t.Context(), "alice"); err != nil {
+	if err := b.Cluster().end(t.Context(), b.Cluster().Client, "alice"); err != nil {
 		t.Fatal(err)
 	}
 	var now v1alpha1.Peer

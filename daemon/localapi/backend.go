@@ -10,6 +10,8 @@ import (
 // Backend is what the local API can ask the daemon for.
 //
 // Methods are called from many goroutines at once and must return soon after ctx ends; short ones get a deadline.
+// With dry they say what they would do, or refuse it as ever, and write nothing.
+//
 // Errors are *api.Error; anything else is shown as an internal error. A peer is named by its name, its ID, a
 // prefix of the ID that is not ambiguous, or (Peer, Ask, Tether) the host:port of its peer API. What a method returns
 // belongs to the caller.
@@ -51,9 +53,9 @@ type Backend interface {
 	// CodeConflict when nothing waits.
 	Withdraw(ctx context.Context, peer string) (api.Peer, error)
 	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
-	Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error)
+	Unpeer(ctx context.Context, peer string, dry api.DryRun, report func(api.Progress)) (api.Peer, error)
 	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.
-	ForgetPeer(ctx context.Context, peer string) error
+	ForgetPeer(ctx context.Context, peer string, dry api.DryRun) error
 
 	// Requests gives the pending ones of both directions, oldest first.
 	Requests(ctx context.Context) ([]api.Request, error)
@@ -74,7 +76,10 @@ type Backend interface {
 	Policies(ctx context.Context) ([]api.Policy, error)
 	// SetPolicy applies the change to the policy of that name, which it makes when there is none. The Server has
 	// checked the form of what is in the change.
-	SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error)
+	SetPolicy(ctx context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error)
+	// Undo takes back the last change that SetPolicy made since kithd started, or, when that was Undo's, brings it back. CodeConflict when there
+	// is none, or the policy was changed since.
+	Undo(ctx context.Context, dry api.DryRun) (api.Policy, error)
 
 	Offloads(ctx context.Context) ([]api.Offload, error)
 	// Offload makes the pods of a namespace eligible for peers and returns when the twins are there, or, when no
@@ -85,10 +90,18 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+	// NotRunning tells why of each pod of this cluster, up to a thousand, that is neither ready nor done, the farthest from running first. It
+	// reads no events: Why knows more.
+	NotRunning(ctx context.Context) ([]api.Why, error)
+	// Top tells what is used under each contract in force, those under which this cluster consumes first. That it is not known of one is
+	// no error: Unknown says why.
+	Top(ctx context.Context) ([]api.Top, error)
+	// Why says why a pod is where it is, or does not run; of a workload the pod that is farthest from running. CodeNotFound.
+	Why(ctx context.Context, options api.WhyOptions) (api.Why, error)
 
 	// CheckTether says what a tether to the peer would mean, and what is in the way of it: that something is, is no error. A host:port
-	// that is not known is added first.
-	CheckTether(ctx context.Context, peer string) (api.TetherCheck, error)
+	// that is not known is added first, but with dry.
+	CheckTether(ctx context.Context, peer string, dry api.DryRun) (api.TetherCheck, error)
 	// Tether has the peer's cluster run this laptop and returns when it does: a host:port that is not known is added first. While the
 	// peer's owner is asked, the code and what is to be confirmed are reported as with Ask. CodeConflict with all that is in the way;
 	// CodeDeclined or CodeExpired as of the request. Called again while that switch is under way it follows it.

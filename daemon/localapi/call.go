@@ -20,6 +20,12 @@ func (s *Server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Backend: s.Backend, ctx: r.Context(), r: r, w: w}
 		err := c.receive(s.CallTimeout)
+		if err == nil {
+			c.dry, err = api.ParseDryRun(r.URL.Query())
+		}
+		if err == nil && bool(c.dry) && !drily[rt.method+" "+rt.path] {
+			err = &api.Error{Code: api.CodeInvalid, Message: r.Method + " " + r.URL.Path + " knows no dry run", Reason: "nothing was done", Field: api.QueryDryRun}
+		}
 		switch {
 		case err != nil:
 			fail(w, asError(err))
@@ -37,6 +43,9 @@ func (s *Server) serve(rt route) http.Handler {
 		if r.Method != http.MethodGet {
 			who := r.Context().Value(callerKey{}).(*caller)
 			about := []any{"call", r.Method + " " + r.URL.Path, "uid", who.uid, "pid", who.pid}
+			if c.dry {
+				about = append(about, "dryRun", true)
+			}
 			if err != nil {
 				about = append(about, "err", err)
 			}

@@ -24,6 +24,7 @@ type call struct {
 	r      *http.Request
 	w      http.ResponseWriter
 	sent   []byte             // the request's body
+	dry    api.DryRun         // nothing is to be written; of the routes that drily has
 	report func(api.Progress) // of long ones
 }
 
@@ -46,11 +47,11 @@ var routes = []route{
 		}
 		return c.DNSRecords(c.ctx, options)
 	}},
-	{"DELETE", api.PathPeer, short, named("peer", func(c *call, peer string) (any, error) { return done{}, c.ForgetPeer(c.ctx, peer) })},
+	{"DELETE", api.PathPeer, short, named("peer", func(c *call, peer string) (any, error) { return done{}, c.ForgetPeer(c.ctx, peer, c.dry) })},
 	{"POST", api.PathAsk, long, named("peer", ask)},
 	{"POST", api.PathConfirm, short, named("peer", confirm)},
 	{"POST", api.PathWithdraw, short, about("peer", Backend.Withdraw)},
-	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) { return c.Unpeer(c.ctx, peer, c.report) })},
+	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) { return c.Unpeer(c.ctx, peer, c.dry, c.report) })},
 
 	{"GET", api.PathRequests, short, list(Backend.Requests)},
 	{"GET", api.PathRequest, short, about("id", Backend.Request)},
@@ -69,6 +70,7 @@ var routes = []route{
 
 	{"GET", api.PathPolicies, short, list(Backend.Policies)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
+	{"POST", api.PathUndo, short, func(c *call) (any, error) { return c.Undo(c.ctx, c.dry) }},
 
 	{"GET", api.PathImages, short, list(Backend.Images)},
 	{"DELETE", api.PathImages, short, func(c *call) (any, error) {
@@ -89,12 +91,21 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathNotRunning, short, list(Backend.NotRunning)},
+	{"GET", api.PathTop, short, list(Backend.Top)},
+	{"GET", api.PathWhy, short, func(c *call) (any, error) {
+		options, err := api.ParseWhyOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return c.Why(c.ctx, options)
+	}},
 	{"GET", api.PathTether, short, func(c *call) (any, error) {
 		peer := c.r.URL.Query().Get("peer")
 		if err := checkName("peer", peer); err != nil {
 			return nil, err
 		}
-		return c.CheckTether(c.ctx, peer)
+		return c.CheckTether(c.ctx, peer, c.dry)
 	}},
 	{"POST", api.PathTether, long, tether},
 	{"POST", api.PathUntether, long, untether},
@@ -119,6 +130,12 @@ var routes = []route{
 		fixed, err := c.FixFindings(c.ctx, in, c.report)
 		return api.List[api.Fixed](fixed), err
 	}},
+}
+
+// drily are the routes that can say what they would do, without doing it. The others refuse to be asked so.
+var drily = map[string]bool{
+	"DELETE " + api.PathPeer: true, "POST " + api.PathEnd: true, "PATCH " + api.PathPolicy: true, "POST " + api.PathUndo: true,
+	"DELETE " + api.PathOffload: true, "GET " + api.PathTether: true,
 }
 
 // plain is a route that asks for one thing.
@@ -222,7 +239,7 @@ func setPolicy(c *call, name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.SetPolicy(c.ctx, name, in)
+	return c.SetPolicy(c.ctx, name, in, c.dry)
 }
 
 func offload(c *call, namespace string) (any, error) {

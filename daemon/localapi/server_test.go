@@ -140,6 +140,15 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("unoffload", nil, nil, c.Unoffload(ctx, "shop", api.UnoffloadOptions{Force: true, Wait: time.Minute}, report))
 	guests, err := c.Guests(ctx)
 	check("guests", guests[0].Name, "web", err)
+	b.Set(func() { b.Use = []api.Top{{Peer: "bob"}} })
+	b.Set(func() { b.Reasons = map[string]api.Why{"shop/late": {Name: "late", State: api.PodWaiting}} })
+	late, err := c.NotRunning(ctx)
+	check("not running", late[0].Name, "late", err)
+	use, err := c.Top(ctx)
+	check("top", use[0].Peer, "bob", err)
+	b.Set(func() { b.Reasons = map[string]api.Why{"shop/web": {Name: "web", State: api.PodReady}} })
+	why, err := c.Why(ctx, api.WhyOptions{Namespace: "shop", Kind: "deploy", Name: "web"})
+	check("why", why.Of, "deployment/web", err)
 	b.Set(func() {
 		b.Effects, b.TetherSteps = []string{"it is run by bob"}, []api.Progress{{Message: "asking bob"}}
 	})
@@ -157,13 +166,13 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
 		"ForgetPeer added", "DNSRecords address=192.0.2.7&address=2001%3Adb8%3A%3A7&domain=example.org&host=%40&ttl=1m0s", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
-		"Offloads", "Unoffload shop force 1m0s", "Guests", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
+		"Offloads", "Unoffload shop force 1m0s", "Guests", "NotRunning", "Top", "Why deployment shop web", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
 	}, nil)
 }
 
 func TestEmptyListsAreNeverNull(t *testing.T) {
 	_, socket := serve(t, &apitest.Backend{})
-	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathPolicies, api.PathOffloads, api.PathGuests} {
+	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathPolicies, api.PathOffloads, api.PathGuests, api.PathTop, api.PathNotRunning} {
 		if status, body := curl(t, socket, "GET", path, ""); status != 200 || body != "[]\n" {
 			t.Errorf("GET %s: %d %q, want 200 []", path, status, body)
 		}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,11 +36,13 @@ type Backend struct {
 	Mends     map[string]string // of the name of a finding, another one that goes with it
 	Report    []byte            // that BugReport gives
 	Stored    []api.Image
-	Fail      error         // when set, every call ends with it
-	AskAnswer error         // what a peer answers to Ask; nil is yes
-	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
-	Calls     []string      // what was called, with its arguments
-	Looking   chan struct{} // when set, Doctor waits for it, or for ctx
+	Use       []api.Top
+	Reasons   map[string]api.Why // of Why, by namespace/name
+	Fail      error              // when set, every call ends with it
+	AskAnswer error              // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{}      // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string           // what was called, with its arguments
+	Looking   chan struct{}      // when set, Doctor waits for it, or for ctx
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -50,6 +53,7 @@ type Backend struct {
 	TetherSteps  []api.Progress
 
 	changed chan struct{}
+	undo    *[2]api.Policy // what a policy was, and what was made of it
 }
 
 // Set has change made to the fields, and tells those who follow the snapshot.
@@ -102,6 +106,40 @@ func (b *Backend) Status(context.Context) (api.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.State, b.called("Status")
+}
+
+func (b *Backend) Top(context.Context) ([]api.Top, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Use), b.called("Top")
+}
+
+func (b *Backend) NotRunning(context.Context) ([]api.Why, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []api.Why
+	for _, name := range slices.Sorted(maps.Keys(b.Reasons)) {
+		if w := b.Reasons[name]; w.State != api.PodReady && w.Guest == "" {
+			list = append(list, w)
+		}
+	}
+	return list, b.called("NotRunning")
+}
+
+func (b *Backend) Why(_ context.Context, o api.WhyOptions) (api.Why, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Why", o.Kind, o.Namespace, o.Name); err != nil {
+		return api.Why{}, err
+	}
+	why, known := b.Reasons[o.Namespace+"/"+o.Name]
+	if !known {
+		return why, api.NotFound(o.Kind, o.Namespace+"/"+o.Name, "kubectl get pods -A")
+	}
+	if o.Kind != "pod" {
+		why.Of, why.Pods = o.Kind+"/"+o.Name, &api.WhyPods{All: 3, Ready: 2}
+	}
+	return why, nil
 }
 
 func (b *Backend) Version(context.Context) (api.Version, error) {
@@ -266,31 +304,34 @@ func (b *Backend) Confirm(_ context.Context, name string, confirm api.PeerConfir
 	return *p, &api.Error{Code: api.CodeDeclined, Message: "the request to " + p.Name + " was taken back, and nothing was signed"}
 }
 
-func (b *Backend) Unpeer(_ context.Context, name string, report func(api.Progress)) (api.Peer, error) {
+func (b *Backend) Unpeer(_ context.Context, name string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("Unpeer", name); err != nil {
+	if err := b.called(words("Unpeer", name, dry)...); err != nil {
 		return api.Peer{}, err
 	}
 	p, err := b.find(name)
 	if err != nil {
 		return api.Peer{}, err
+	}
+	if dry {
+		return *p, nil
 	}
 	report(api.Progress{Message: "bringing pods home"})
 	p.Outgoing, p.Incoming, p.Pods = api.StateNone, api.StateNone, api.PeerPods{}
 	return *p, nil
 }
 
-func (b *Backend) ForgetPeer(_ context.Context, name string) error {
+func (b *Backend) ForgetPeer(_ context.Context, name string, dry api.DryRun) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("ForgetPeer", name); err != nil {
+	if err := b.called(words("ForgetPeer", name, dry)...); err != nil {
 		return err
 	}
 	p, err := b.find(name)
-	if err != nil {
+	if err != nil || bool(dry) {
 		return err
 	}
 	id := p.ID
@@ -398,25 +439,67 @@ func (b *Backend) Policies(context.Context) ([]api.Policy, error) {
 	return slices.Clone(b.Shared), b.called("Policies")
 }
 
-func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("SetPolicy", name); err != nil {
+	if err := b.called(words("SetPolicy", name, dry)...); err != nil {
 		return api.Policy{}, err
 	}
-	for i, p := range b.Shared {
-		if p.Name == name {
-			b.Shared[i] = change.Apply(p)
-			if name == api.DefaultPolicy {
-				b.State.Sharing.Share, b.State.Sharing.Paused = b.Shared[i].Amounts.Share(), b.Shared[i].Paused
-			}
-			return b.Shared[i], nil
-		}
+	return b.setPolicy(name, change, dry)
+}
+
+// setPolicy is called with mu held.
+func (b *Backend) setPolicy(name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error) {
+	at := slices.IndexFunc(b.Shared, func(p api.Policy) bool { return p.Name == name })
+	was := api.Policy{Name: name, PodSecurity: api.PodSecurityBaseline}
+	if at >= 0 {
+		was = b.Shared[at]
 	}
-	p := change.Apply(api.Policy{Name: name, PodSecurity: api.PodSecurityBaseline})
-	b.Shared = append(b.Shared, p)
-	return p, nil
+	if change.Generation != 0 && change.Generation != was.Generation {
+		return was, &api.Error{Code: api.CodeConflict, Message: "nothing was undone", Reason: "the sharing policy " + name + " has changed since"}
+	}
+	is := change.Apply(was)
+	is.Generation++
+	shown := is
+	shown.Changed = is.Since(was)
+	if dry {
+		return shown, nil
+	}
+	b.undo = &[2]api.Policy{was, is}
+	if at < 0 {
+		b.Shared = append(b.Shared, is)
+		return shown, nil
+	}
+	if b.Shared[at] = is; name == api.DefaultPolicy {
+		b.State.Sharing.Share, b.State.Sharing.Paused = is.Amounts.Share(), is.Paused
+	}
+	return shown, nil
+}
+
+func (b *Backend) Undo(_ context.Context, dry api.DryRun) (api.Policy, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	if err := b.called(words("Undo", "", dry)...); err != nil {
+		return api.Policy{}, err
+	}
+	if b.undo == nil {
+		return api.Policy{}, &api.Error{Code: api.CodeConflict, Message: "there is no change of sharing to take back"}
+	}
+	was, is := b.undo[0], b.undo[1]
+	return b.setPolicy(is.Name, is.Undo(was), dry)
+}
+
+// words are those of a call in Calls.
+func words(call, about string, dry api.DryRun) (all []string) {
+	if all = append(all, call); about != "" {
+		all = append(all, about)
+	}
+	if dry {
+		all = append(all, "dry")
+	}
+	return all
 }
 
 func (b *Backend) Offloads(context.Context) ([]api.Offload, error) {
@@ -452,8 +535,17 @@ func (b *Backend) Unoffload(_ context.Context, namespace string, o api.Unoffload
 	if o.Wait > 0 {
 		called = append(called, o.Wait.String())
 	}
+	if o.DryRun {
+		called = append(called, "dry")
+	}
 	if err := b.called(called...); err != nil {
 		return err
+	}
+	if o.DryRun {
+		if !slices.ContainsFunc(b.Abroad, func(x api.Offload) bool { return x.Namespace == namespace }) {
+			return api.NotFound("offloaded namespace", namespace, "kith offload")
+		}
+		return nil
 	}
 	before := len(b.Abroad)
 	b.Abroad = slices.DeleteFunc(b.Abroad, func(o api.Offload) bool { return o.Namespace == namespace })
@@ -470,10 +562,10 @@ func (b *Backend) Guests(context.Context) ([]api.Guest, error) {
 	return slices.Clone(b.Here), b.called("Guests")
 }
 
-func (b *Backend) CheckTether(_ context.Context, peer string) (api.TetherCheck, error) {
+func (b *Backend) CheckTether(_ context.Context, peer string, dry api.DryRun) (api.TetherCheck, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.called("CheckTether", peer); err != nil {
+	if err := b.called(words("CheckTether", peer, dry)...); err != nil {
 		return api.TetherCheck{}, err
 	}
 	p, err := b.find(peer)

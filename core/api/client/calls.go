@@ -79,6 +79,19 @@ func (c *Client) Unpeer(ctx context.Context, peer string, report func(api.Progre
 	return long[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer), nil, report)
 }
 
+// WouldUnpeer gives the peer if Unpeer would end what there is with it, and ends nothing.
+func (c *Client) WouldUnpeer(ctx context.Context, peer string) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "POST", dry(api.Path(api.PathEnd, peer)), nil)
+}
+
+// WouldForget fails as ForgetPeer would, and forgets nothing.
+func (c *Client) WouldForget(ctx context.Context, peer string) error {
+	return c.Do(ctx, "DELETE", dry(api.Path(api.PathPeer, peer)), nil, nil)
+}
+
+// dry is the path of a call that only says what it would do.
+func dry(path string) string { return path + "?" + api.DryRun(true).Query().Encode() }
+
 // Requests lists the pending ones.
 func (c *Client) Requests(ctx context.Context) ([]api.Request, error) {
 	return do[[]api.Request](ctx, c, "GET", api.PathRequests, nil)
@@ -124,6 +137,21 @@ func (c *Client) SetPolicy(ctx context.Context, name string, change api.PolicyCh
 	return do[api.Policy](ctx, c, "PATCH", api.Path(api.PathPolicy, name), change)
 }
 
+// WouldSetPolicy gives the policy as SetPolicy would make it, and makes nothing.
+func (c *Client) WouldSetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+	return do[api.Policy](ctx, c, "PATCH", dry(api.Path(api.PathPolicy, name)), change)
+}
+
+// Undo takes back the last change of a policy that kithd made.
+func (c *Client) Undo(ctx context.Context) (api.Policy, error) {
+	return do[api.Policy](ctx, c, "POST", api.PathUndo, nil)
+}
+
+// WouldUndo gives the policy as Undo would make it, and makes nothing.
+func (c *Client) WouldUndo(ctx context.Context) (api.Policy, error) {
+	return do[api.Policy](ctx, c, "POST", dry(api.PathUndo), nil)
+}
+
 // Offloads lists the namespaces whose pods may go to peers.
 func (c *Client) Offloads(ctx context.Context) ([]api.Offload, error) {
 	return do[[]api.Offload](ctx, c, "GET", api.PathOffloads, nil)
@@ -151,6 +179,11 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 // CheckTether says what a tether to a peer would change on this machine, and what prevents it.
 func (c *Client) CheckTether(ctx context.Context, peer string) (api.TetherCheck, error) {
 	return do[api.TetherCheck](ctx, c, "GET", api.PathTether+"?peer="+url.QueryEscape(peer), nil)
+}
+
+// WouldTether is CheckTether for a peer that is known already: nobody is made known by it.
+func (c *Client) WouldTether(ctx context.Context, peer string) (api.TetherCheck, error) {
+	return do[api.TetherCheck](ctx, c, "GET", dry(api.PathTether)+"&peer="+url.QueryEscape(peer), nil)
 }
 
 // Tether makes this laptop a node of a peer's cluster; report may be nil. When ctx ends the switch goes on.
@@ -196,6 +229,21 @@ func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string)
 	}
 	defer body.Close()
 	return loaded, understood(json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&loaded))
+}
+
+// Why says why a pod is where it is, or does not run.
+func (c *Client) Why(ctx context.Context, options api.WhyOptions) (api.Why, error) {
+	return do[api.Why](ctx, c, "GET", api.PathWhy+"?"+options.Query().Encode(), nil)
+}
+
+// NotRunning tells why of each pod of this cluster that is neither ready nor done.
+func (c *Client) NotRunning(ctx context.Context) ([]api.Why, error) {
+	return do[[]api.Why](ctx, c, "GET", api.PathNotRunning, nil)
+}
+
+// Top tells what is used under each contract.
+func (c *Client) Top(ctx context.Context) ([]api.Top, error) {
+	return do[[]api.Top](ctx, c, "GET", api.PathTop, nil)
 }
 
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -256,6 +257,22 @@ func (f *Fleet) Note(peer string, pod *corev1.Pod, kind, reason, message string)
 	if m := f.member(peer); m != nil {
 		m.events.Event(pod, kind, reason, message)
 	}
+}
+
+// Offloaded is what a peer has of a pod of this cluster; nil when it has nothing, or did not say.
+func (f *Fleet) Offloaded(peer, namespace, pod string) *v1alpha1.OffloadedPod {
+	if m := f.member(peer); m != nil {
+		return m.node.Offloaded(namespace, pod)
+	}
+	return nil
+}
+
+// Uses is what each pod of this cluster at a peer uses, as the peer says; none without a contract.
+func (f *Fleet) Uses(ctx context.Context, peer string) (map[types.NamespacedName]corev1.ResourceList, error) {
+	if m := f.member(peer); m != nil {
+		return m.endpoint.Uses(ctx)
+	}
+	return nil, nil
 }
 
 // Twins lists the twin namespaces at a peer that were used since the start.

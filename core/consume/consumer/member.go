@@ -27,6 +27,7 @@ type member struct {
 	revision  int64
 	guests    atomic.Pointer[ranges] // of this cluster's pods there; never nil
 	node      *virtualnode.Node
+	endpoint  *kubelet.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
 	events    record.EventRecorder
@@ -119,21 +120,22 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	f.run(m, peer.Name, &kubelet.Node{
+	m.endpoint = &kubelet.Node{
 		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Pods: m.node.Pods, Twin: m.node.Twin,
 		Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
-	})
+	}
+	f.run(m, peer.Name)
 	return m, nil
 }
 
 // run has the parts of a member run until it is stopped.
-func (f *Fleet) run(m *member, peer string, endpoint *kubelet.Node) {
+func (f *Fleet) run(m *member, peer string) {
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(f.ctx)
-	f.Kubelet.Add(endpoint)
+	f.Kubelet.Add(m.endpoint)
 	f.running.Go(func() {
 		defer close(m.done)
-		defer f.Kubelet.Remove(endpoint)
+		defer f.Kubelet.Remove(m.endpoint)
 		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })

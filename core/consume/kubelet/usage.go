@@ -110,24 +110,9 @@ type podRef struct {
 	UID       types.UID `json:"uid"`
 }
 
-// use is what is read of a container's statistics, and told of the node. The names are those of the kubelet's stats/v1alpha1.
-type use struct {
-	CPU struct {
-		Time                 metav1.Time `json:"time"`
-		UsageNanoCores       uint64      `json:"usageNanoCores"`
-		UsageCoreNanoSeconds uint64      `json:"usageCoreNanoSeconds"`
-	} `json:"cpu"`
-	Memory struct {
-		Time            metav1.Time `json:"time"`
-		WorkingSetBytes uint64      `json:"workingSetBytes"`
-		UsageBytes      uint64      `json:"usageBytes"`
-		RSSBytes        uint64      `json:"rssBytes"`
-	} `json:"memory"`
-}
-
 var (
 	summaryShape    = (&wire.Types{Fold: true}).Of(reflect.TypeFor[statistics]())
-	containersShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[[]use]())
+	containersShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[[]remote.Use]())
 )
 
 // What the parser of metrics takes for each line, and for each label, at most.
@@ -221,50 +206,77 @@ func (c *cpuCount) add(family *dto.MetricFamily) (seconds float64, at int64) {
 
 // summary is the kubelet's older form, of which other collectors read disk and network too.
 func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
-	body, err := n.Usage(ctx, remote.UsageSummary)
+	own := []map[string]json.RawMessage{}
+	node := nodeStats{NodeName: n.Name}
+	err := n.eachPod(ctx, func(home *corev1.Pod, pod map[string]json.RawMessage) {
+		pod["podRef"], _ = json.Marshal(podRef{home.Name, home.Namespace, home.UID}) // three strings
+		own = append(own, pod)
+		node.count(containersOf(pod), home)
+	})
 	if err != nil {
 		return nil, "", err
-	}
-	var told statistics
-	if err := summaryShape.Check(body, usageBound); err != nil {
-		return nil, "", err
-	}
-	if err := json.Unmarshal(body, &told); err != nil {
-		return nil, "", err
-	}
-	own, seen := []map[string]json.RawMessage{}, map[podRef]bool{}
-	node := nodeStats{NodeName: n.Name}
-	for _, pod := range told.Pods {
-		ref := podRef{Name: wire.Text(pod["podRef"], "name"), Namespace: wire.Text(pod["podRef"], "namespace")}
-		home := n.Pod(ref.Namespace, ref.Name)
-		if home == nil || seen[ref] { // nobody has a pod twice
-			continue
-		}
-		seen[ref] = true
-		ref.UID = home.UID
-		pod["podRef"], _ = json.Marshal(ref) // three strings
-		own = append(own, pod)
-		node.count(pod, home)
 	}
 	if node.CPU.Time.IsZero() {
 		node.CPU.Time = metav1.Now()
 	}
 	node.Memory.Time = node.CPU.Time
-	body, err = json.Marshal(map[string]any{"node": node, "pods": own})
+	body, err := json.Marshal(map[string]any{"node": node, "pods": own})
 	return body, "application/json", err
+}
+
+// Uses is what each of the pods on the node uses, by namespace and name at home, as far as the peer says.
+func (n *Node) Uses(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
+	all := map[types.NamespacedName]corev1.ResourceList{}
+	err := n.eachPod(ctx, func(home *corev1.Pod, pod map[string]json.RawMessage) {
+		all[types.NamespacedName{Namespace: home.Namespace, Name: home.Name}] = remote.Amounts(containersOf(pod))
+	})
+	return all, err
+}
+
+// eachPod has what the peer tells of each pod of the node looked at: of those that home has, and of none twice.
+func (n *Node) eachPod(ctx context.Context, look func(home *corev1.Pod, told map[string]json.RawMessage)) error {
+	body, err := n.Usage(ctx, remote.UsageSummary)
+	if err != nil {
+		return err
+	}
+	var told statistics
+	if err := summaryShape.Check(body, usageBound); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, &told); err != nil {
+		return err
+	}
+	seen := map[types.UID]bool{}
+	for _, pod := range told.Pods {
+		home := n.Pod(wire.Text(pod["podRef"], "namespace"), wire.Text(pod["podRef"], "name"))
+		if home != nil && !seen[home.UID] {
+			seen[home.UID] = true
+			look(home, pod)
+		}
+	}
+	return nil
+}
+
+// containersOf are the statistics of a pod's containers; none when too much would be made of them.
+func containersOf(pod map[string]json.RawMessage) (containers []remote.Use) {
+	if containersShape.Check(pod["containers"], usageBound) != nil || json.Unmarshal(pod["containers"], &containers) != nil {
+		return nil
+	}
+	return containers
 }
 
 // nodeStats is what is known of the node: the sum of its pods.
 type nodeStats struct {
 	NodeName  string      `json:"nodeName"`
 	StartTime metav1.Time `json:"startTime"`
-	use
+	remote.Use
 }
 
 // count adds the containers of a pod; what is said of pods as such is nothing on some nodes (cgroup v1).
-func (s *nodeStats) count(pod map[string]json.RawMessage, home *corev1.Pod) {
-	var containers []use
-	if containersShape.Check(pod["containers"], usageBound) != nil || json.Unmarshal(pod["containers"], &containers) != nil {
+func (s *nodeStats) count(containers []remote.Use, home *corev1.Pod) {
+	if len(containers) == 0 {
 		return
 	}
 	for i := range containers {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -116,6 +117,10 @@ func TestASummaryNamesHomePods(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %s in %s", want, out)
 		}
+	}
+	uses, err := n.Uses(t.Context())
+	if web := uses[types.NamespacedName{Namespace: "shop", Name: "web-1"}]; err != nil || len(uses) != 1 || web.Cpu().MilliValue() != 1 || web.Memory().Value() != 7 {
+		t.Errorf("uses: %v, %v", uses, err)
 	}
 	if strings.Contains(string(out), "made-up") || strings.Contains(string(out), "1000") {
 		t.Errorf("a pod that is not here: %s", out)

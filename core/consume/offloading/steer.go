@@ -93,6 +93,17 @@ func Avoid(ctx context.Context, c client.Client, namespace string, owner types.U
 	return now, nil
 }
 
+// Avoids are the peers that new pods of a controller in the namespace avoid now.
+func Avoids(namespace *corev1.Namespace, owner types.UID, now time.Time) (peers []string) {
+	notes, _ := inForce(notesOf(namespace, now), now)
+	for _, n := range notes {
+		if n.owner == owner {
+			peers = append(peers, n.peer)
+		}
+	}
+	return peers
+}
+
 // forget takes the notes away that are too old, and is called again for the next.
 func (r *Reconciler) forget(ctx context.Context, namespace string) (ctrl.Result, error) {
 	var ns corev1.Namespace

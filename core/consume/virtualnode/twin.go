@@ -93,6 +93,14 @@ func (n *Node) guest(namespace, pod string) *corev1.Pod {
 	return nil
 }
 
+// Offloaded is what the peer has of a home pod; nil when it has nothing, or did not say. Nobody may change it.
+func (n *Node) Offloaded(namespace, pod string) *v1alpha1.OffloadedPod {
+	if t := n.twin(namespace); t != nil {
+		return n.view.OffloadedPods.Get(t.name, pod)
+	}
+	return nil
+}
+
 // Twins lists the twins that are in use: of namespaces whose pods may be there.
 func (n *Node) Twins() (used []remote.Twin) {
 	n.mu.Lock()

@@ -110,6 +110,50 @@ func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string
 	return slices.Sorted(maps.Keys(seen)), own, nil
 }
 
+// Uses is what each guest uses, by namespace and name here, as this cluster's kubelets say.
+func (h *Host) Uses(ctx context.Context) (map[types.NamespacedName]corev1.ResourceList, error) {
+	var pods corev1.PodList
+	if err := h.client.List(ctx, &pods, guests.Selector, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing guests: %w", err)
+	}
+	nodes, all := map[string]bool{}, map[types.NamespacedName]bool{}
+	for i := range pods.Items {
+		if node := pods.Items[i].Spec.NodeName; node != "" {
+			nodes[node], all[client.ObjectKeyFromObject(&pods.Items[i])] = true, true
+		}
+	}
+	bodies, err := h.usage.of(ctx, slices.Sorted(maps.Keys(nodes)), remote.UsageSummary)
+	if err != nil {
+		return nil, err
+	}
+	return uses(bodies, all)
+}
+
+// uses adds up what kubelets said of these pods.
+func uses(bodies [][]byte, pods map[types.NamespacedName]bool) (map[types.NamespacedName]corev1.ResourceList, error) {
+	list := map[types.NamespacedName]corev1.ResourceList{}
+	for _, body := range bodies {
+		if body == nil {
+			continue
+		}
+		var summary struct {
+			Pods []struct {
+				PodRef     types.NamespacedName `json:"podRef"`
+				Containers []remote.Use         `json:"containers"`
+			} `json:"pods"`
+		}
+		if err := json.Unmarshal(body, &summary); err != nil {
+			return nil, fmt.Errorf("a kubelet's statistics: %w", err)
+		}
+		for _, pod := range summary.Pods {
+			if pods[pod.PodRef] {
+				list[pod.PodRef] = remote.Amounts(pod.Containers)
+			}
+		}
+	}
+	return list, nil
+}
+
 // of reads the form from all these nodes. One that does not answer is left out, unless none does.
 func (u *usage) of(ctx context.Context, nodes []string, form string) ([][]byte, error) {
 	bodies, errs := make([][]byte, len(nodes)), make([]error, len(nodes))

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 )
@@ -48,6 +49,21 @@ func TestASummaryOfOwnGuestsOnly(t *testing.T) {
 	want := `{"pods":[{"cpu":{"usageNanoCores":5},"network":{"rxBytes":7},"podRef":{"name":"web-1","namespace":"shop"}}]}`
 	if err != nil || string(out) != want {
 		t.Errorf("got %s (%v)", out, err)
+	}
+}
+
+func TestWhatGuestsUseIsAddedUp(t *testing.T) {
+	says := `{"node":{"nodeName":"bob"},"pods":[
+		{"podRef":{"name":"web-1","namespace":"shop-x","uid":"u1"},"containers":[{"cpu":{"usageNanoCores":5000000},"memory":{"workingSetBytes":1024}},{"cpu":{"usageNanoCores":1000000}}]},
+		{"podRef":{"name":"web-1","namespace":"shop","uid":"u2"},"containers":[{"cpu":{"usageNanoCores":9000000}}]}]}`
+	web := types.NamespacedName{Namespace: "shop-x", Name: "web-1"}
+	all, err := uses([][]byte{nil, []byte(says)}, map[types.NamespacedName]bool{web: true})
+	cpu, memory := all[web][corev1.ResourceCPU], all[web][corev1.ResourceMemory]
+	if err != nil || len(all) != 1 || cpu.String() != "6m" || memory.String() != "1Ki" {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := uses([][]byte{[]byte("no JSON")}, nil); err == nil {
+		t.Error("what is no JSON was read")
 	}
 }
 
