@@ -18,6 +18,7 @@ func (a *amounts) flags(c *cobra.Command) {
 		{"cpu", api.CPU, "`AMOUNT` of processors, for example 2 or 500m"},
 		{"memory", api.Memory, "`AMOUNT` of memory, for example 4Gi"},
 		{"pods", api.Pods, "`NUMBER` of pods"},
+		{"gpu", api.GPU, "`NUMBER` of GPUs, of the one kind that there is"},
 		{"storage", api.Storage, "`AMOUNT` of persistent storage, for example 20Gi"},
 		{"ephemeral-storage", api.EphemeralStorage, "`AMOUNT` of scratch storage, for example 10Gi"},
 	} {

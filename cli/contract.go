@@ -48,6 +48,7 @@ func (p *program) contractListCommand() *cobra.Command {
 					{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
 					{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
 					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
+					{Title: "DEVICES", Need: true, Cell: func(x api.Contract) string { return screen.Devices(x.Used, x.Resources) }},
 					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.until(x.NotAfter), "in ") }},
 					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
 					{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
@@ -98,7 +99,7 @@ func (p *program) showContract(x api.Contract) {
 	line("Role", fmt.Sprintf("%s: this cluster %s %s (%s)", x.Role, verb, screen.Clean(x.Peer), screen.Clean(x.PeerID)))
 	line("State", style.Word(string(x.State)))
 	line("Why", screen.Clean(x.Why))
-	line("Used", screen.Clean(screen.UsedOf(x.Used, x.Resources)))
+	line("Used", screen.CleanLines(screen.UsedOf(x.Used, x.Resources)))
 	for _, t := range []struct {
 		name string
 		time time.Time

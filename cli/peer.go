@@ -35,13 +35,14 @@ stands: ask the other owner for the code on his screen and give it with --code, 
 A peer that is named by its whole ID, as its owner gave it to you, needs no code: the ID is the hash of its key. A peer that
 was confirmed once is known by its key.
 
-Without amounts all that the peer shares is asked for. Asking a connected peer for other amounts changes the contract, once its
+Without amounts all that the peer shares is asked for, devices such as GPUs too. --gpu asks for the one kind of GPU that the peer
+shares, --resource for any other device by its name. Asking a connected peer for other amounts changes the contract, once its
 owner accepts; what is not named stays as it is, and what would change nothing is not asked. A peer may grant less than was
 asked for: that is said here, and by "kith peers".
 
 When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer. --withdraw
 takes it back, and leaves a contract in force as it is.`,
-		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
+		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --gpu 1\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			asked, err := amounts.asked()

@@ -82,6 +82,7 @@ func (p *program) peerColumns() []screen.Column[api.Peer] {
 		}, Need: true},
 		{Title: "CODE", Cell: func(x api.Peer) string { return identity.Spaced(x.Code) }, Need: true},
 		{Title: "USED", Cell: func(x api.Peer) string { return screen.Used(x.Used, x.Offered) }, Wide: true},
+		{Title: "DEVICES", Cell: func(x api.Peer) string { return screen.Devices(x.Used, x.Offered) }, Wide: true},
 		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
 		{Title: "SEEN", Cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, Wide: true},
 		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},

@@ -26,6 +26,7 @@ type shareFlags struct {
 	internet    bool
 	sameName    bool
 	dry         bool
+	deviceClass string
 }
 
 func (p *program) shareCommand() *cobra.Command {
@@ -42,6 +43,10 @@ while contracts in force stay; "on", or any new amount, ends that.
 What your own pods request here is promised to nobody anew: it is counted in steps of half a processor, 512Mi of memory, 1Gi
 of scratch storage and 10 pods, or of a 32nd of all where that is more. What you said yes to, and what was signed, stays.
 
+Devices that a device plugin counts on this machine's node, as GPUs, are offered only when they are named: --gpu 1, where there is one
+kind of GPU, and --resource with the name that the node has it by for any other. --device-runtime-class names the RuntimeClass
+of guests that ask for devices, where NVIDIA's runtime shows them (docs/gpu.md).
+
 What is set goes to the policy "default", which is for everybody, unless --policy names another. --to limits a policy to
 peers (with commas) or to a label selector on Peer objects (it has a = or is a single !key). Peers that were accepted here
 may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.`,
@@ -50,6 +55,8 @@ may be given by name; of others only the whole ID counts, since anybody can call
   kith share --cpu 2 --memory 4Gi --pods 20
   kith share --policy family --to bob,carol --cpu 6 --auto-accept
   kith share --policy lab --to team=lab --pod-security restricted
+  kith share --gpu 1
+  kith share --resource example.com/widget=2
   kith share --internet=false
   kith share off
   kith share 80% --dry-run`,
@@ -63,6 +70,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	dryRunFlag(c, &f.dry)
+	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -72,6 +80,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	})
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies())
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
+	c.RegisterFlagCompletionFunc("device-runtime-class", cobra.FixedCompletions([]string{"nvidia"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		change, err := f.change(c, args)
@@ -200,6 +209,12 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if given("same-name") {
 		change.SameName = &f.sameName
 	}
+	if given("device-runtime-class") {
+		if err := (api.Policy{DeviceRuntimeClass: f.deviceClass}).Check(); err != nil {
+			return change, err
+		}
+		change.DeviceRuntimeClass = &f.deviceClass
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -282,6 +297,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return ""
 	}},
+	{Title: "DEVICE CLASS", Need: true, Cell: func(x api.Policy) string { return x.DeviceRuntimeClass }},
 	{Title: "SECURITY", Cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }
 

@@ -127,7 +127,7 @@ func (p *program) sharing(style screen.Style, s api.Sharing) []string {
 	if s.Paused {
 		words = append(words, style.Word("paused"))
 	}
-	words = append(words, screen.Clean(screen.Used(s.Used, s.Amounts)))
+	words = append(words, screen.CleanLines(screen.Used(s.Used, s.Amounts)), screen.CleanLines(screen.Devices(s.Used, s.Amounts)))
 	if s.AutoAccept {
 		words = append(words, "requests are accepted without asking")
 	}

@@ -34,14 +34,20 @@ func UsedOf(used, of api.Resources) string {
 	return strings.Join(parts, ", ")
 }
 
-// Used writes "cpu 500m/2, memory 1.5Gi/4Gi" for a table: rounded, and without scratch space.
+// Used writes "cpu 500m/2, memory 1.5Gi/4Gi" for a table: rounded, and without scratch space and devices.
 func Used(used, of api.Resources) string {
+	return usedOf(used, of, func(name string) bool { return name != api.EphemeralStorage && !api.Extended(name) })
+}
+
+// Devices is Used for devices alone: "nvidia.com/gpu 1/2".
+func Devices(used, of api.Resources) string { return usedOf(used, of, api.Extended) }
+
+func usedOf(used, of api.Resources, shown func(name string) bool) string {
 	var parts []string
 	for _, name := range of.Names() {
-		if name == api.EphemeralStorage {
-			continue
+		if shown(name) {
+			parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])))
 		}
-		parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -39,6 +40,8 @@ type Policy struct {
 	NoInternet bool `json:"noInternet,omitempty"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
 	SameName bool `json:"sameName,omitempty"`
+	// DeviceRuntimeClass is the RuntimeClass of guests that ask for devices; "" is that of all guests.
+	DeviceRuntimeClass string `json:"deviceRuntimeClass,omitempty"`
 	// Names are those that IDs in Peers have here, by ID. It is not set, only shown, and so are Offered and Notes.
 	Names map[string]string `json:"names,omitempty"`
 	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
@@ -71,6 +74,8 @@ type PolicyChange struct {
 	SameName    *bool         `json:"sameName,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
+
+	DeviceRuntimeClass *string `json:"deviceRuntimeClass,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -82,6 +87,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Paused, c.Paused)
 	set(&p.NoInternet, c.NoInternet)
 	set(&p.SameName, c.SameName)
+	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
 		maps.Copy(amounts, p.Amounts)
@@ -108,7 +114,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
-		Paused: &p.Paused, NoInternet: &p.NoInternet, SameName: &p.SameName,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, SameName: &p.SameName, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 	}
 }
 
@@ -145,6 +151,9 @@ func (p Policy) Since(was Policy) string {
 	if was.PodSecurity != p.PodSecurity {
 		parts = append(parts, fmt.Sprintf("pod security %s → %s", was.PodSecurity, p.PodSecurity))
 	}
+	if was.DeviceRuntimeClass != p.DeviceRuntimeClass {
+		parts = append(parts, fmt.Sprintf("runtime class of devices %s → %s", cmp.Or(was.DeviceRuntimeClass, "none"), cmp.Or(p.DeviceRuntimeClass, "none")))
+	}
 	if was.Selector != p.Selector || !slices.Equal(was.Peers, p.Peers) {
 		parts = append(parts, "for other peers")
 	}
@@ -172,12 +181,17 @@ func set[T any](to *T, from *T) {
 	}
 }
 
+var runtimeClass = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`)
+
 // Check says whether the policy is well formed; the error is an *Error with CodeInvalid and the field.
 func (p Policy) Check() error {
 	switch p.PodSecurity {
 	case "", PodSecurityRestricted, PodSecurityBaseline, PodSecurityPrivileged:
 	default:
 		return Invalid("podSecurity", string(p.PodSecurity), "restricted, baseline or privileged")
+	}
+	if len(p.DeviceRuntimeClass) > 63 || !runtimeClass.MatchString(p.DeviceRuntimeClass) {
+		return Invalid("deviceRuntimeClass", p.DeviceRuntimeClass, "the name of a RuntimeClass, such as nvidia: a-z, 0-9 and -")
 	}
 	return CheckResources("amounts", p.Amounts, true)
 }

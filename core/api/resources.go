@@ -76,7 +76,8 @@ func (r Resources) Share() (share string) {
 // Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go.
 var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
 
-var resourceName = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+// wholeOrPart is how much of an extended resource may be shared: devices are not divided.
+var wholeOrPart = regexp.MustCompile(`^[0-9]{1,9}%?$`)
 
 var bytesWritten = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKMGTP])i?[bB]$`)
 
@@ -109,19 +110,22 @@ func CheckPercent(field, share string) error {
 	return nil
 }
 
-// CheckResources says whether every name and amount is well formed; percent allows shares ("50%") beside amounts.
+// CheckResources says whether every name and amount is well formed; percent allows shares ("50%") beside amounts. GPU is taken for a name.
 func CheckResources(field string, r Resources, percent bool) error {
 	if len(r) > 32 {
 		return Invalid(field, fmt.Sprintf("%d resources", len(r)), "at most 32")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		at := field + "." + name
-		if len(name) > 253 || !resourceName.MatchString(name) {
-			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu")
-		}
 		if name == Storage {
 			return &Error{Code: CodeInvalid, Message: at + ": persistent storage is not lent", Reason: "claims and their volumes stay at home",
 				Do: "scratch space is " + EphemeralStorage, Field: at}
+		}
+		if name != GPU && !Countable(name) {
+			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
+		}
+		if percent && (name == GPU || Extended(name)) && !wholeOrPart.MatchString(r[name]) {
+			return Invalid(at, r[name], "a whole number, or a percentage such as 50%")
 		}
 		if percent && strings.HasSuffix(r[name], "%") {
 			if err := CheckPercent(at, r[name]); err != nil {

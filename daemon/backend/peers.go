@@ -321,6 +321,10 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err := sameID(k, ask.ID); err != nil {
 		return api.Peer{}, err
 	}
+	inForce := c.inForce(k)
+	if ask.Resources, err = b.nameGPU(ctx, k, inForce, ask.Resources); err != nil {
+		return api.Peer{}, err
+	}
 	if err := api.CheckAsked("resources", ask.Resources); err != nil {
 		return api.Peer{}, err
 	}
@@ -328,7 +332,6 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err != nil {
 		return api.Peer{}, err
 	}
-	inForce := c.inForce(k)
 	if attempt, pending := b.pending(k, inForce, resources, ask); pending {
 		return b.followPending(ctx, c, k, attempt, ask, report)
 	}

@@ -52,6 +52,9 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 			v.Offered = quantities(sharing.Offered(p, there))
 		}
 		v.Notes = sharing.Notes(p, there, now.Peers)
+		if class := v.DeviceRuntimeClass; c.Host.Refuses(class) {
+			v.Notes = append(v.Notes, "guests here cannot have the RuntimeClass "+class+", for it would take the place of the one that fences them: those that ask for devices are refused; nvidia can be combined with it")
+		}
 		return v
 	}, nil
 }
@@ -60,6 +63,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
 		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), SameName: sharing.SameName(p),
+		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
 	if p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -86,6 +90,9 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 		return api.Policy{}, changedSince(name)
 	}
 	before, was := policy.DeepCopy(), policyView(policy)
+	if change.Amounts, err = c.nameGPU(ctx, change.Amounts, was.Amounts); err != nil {
+		return api.Policy{}, err
+	}
 	if change.Peers != nil {
 		if change.Peers, err = c.resolve(*change.Peers); err != nil {
 			return api.Policy{}, err
@@ -152,7 +159,7 @@ func (c *Cluster) resolve(refs []string) (*api.List[string], error) {
 // putPolicy writes a view back into the object; what views do not show stays.
 func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
-	policy.Spec.PodSecurity = v1alpha1.PodSecurityLevel(v.PodSecurity)
+	policy.Spec.PodSecurity, policy.Spec.DeviceRuntimeClass = v1alpha1.PodSecurityLevel(v.PodSecurity), v.DeviceRuntimeClass
 	if v.NoInternet == sharing.Internet(policy) { // it differs
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessAllow}
 		if v.NoInternet {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"text/template"
 
@@ -21,6 +22,7 @@ type Options struct {
 	// RestrictOOM keeps a container's oom_score_adj at or above containerd's: without CAP_SYS_RESOURCE the
 	// kernel refuses to lower it, and no pod would start.
 	RestrictOOM bool
+	NVIDIA      string // NVIDIA's container runtime, see FindNVIDIA; "" for none
 }
 
 // Socket is where containerd answers.
@@ -34,7 +36,8 @@ func (o Options) pidFile() string {
 }
 func (o Options) program(name string) string { return filepath.Join(o.RuntimeDir, name) }
 
-// Snapshotters and tracers that need a special file system or a collector only cost start time and warnings.
+// Snapshotters and tracers that need a special file system or a collector only cost start time and warnings. Devices by CDI (enable_cdi, of
+// specifications in /etc/cdi and /var/run/cdi) are on without a word.
 var configTemplate = template.Must(template.New("config").Funcs(template.FuncMap{"q": quote}).Parse(`# Written by kith-k8s at every start.
 version = 3
 root = {{q .Root}}
@@ -63,20 +66,42 @@ oom_score = {{.OOMScore}}
     conf_dir = {{q .CNIConf}}
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
     default_runtime_name = 'runc'
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+{{- range .Runtimes}}
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Name}}]
       runtime_type = 'io.containerd.runc.v2'
-      runtime_path = {{q .Shim}}
-      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-        BinaryName = {{q .Runc}}
+      runtime_path = {{q $.Shim}}
+{{- if .CNIConf}}
+      cni_conf_dir = {{q .CNIConf}}
+{{- end}}
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Name}}.options]
+        BinaryName = {{q .Program}}
         SystemdCgroup = false
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Guest}}]
-      runtime_type = 'io.containerd.runc.v2'
-      runtime_path = {{q .Shim}}
-      cni_conf_dir = {{q .GuestConf}}
-      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Guest}}.options]
-        BinaryName = {{q .Runc}}
-        SystemdCgroup = false
+{{- end}}
 `))
+
+// handler is a runtime that pods can name by a RuntimeClass.
+type handler struct{ Name, Program, CNIConf string }
+
+// handlers: each twice, for the owner's pods and for guests, which have a network of their own.
+func (o Options) handlers() []handler {
+	list := []handler{{"runc", o.program("runc"), ""}, {network.GuestRuntime, o.program("runc"), o.GuestConf}}
+	if o.NVIDIA != "" {
+		list = append(list, handler{network.NVIDIARuntime, o.NVIDIA, ""}, handler{network.GuestNVIDIARuntime, o.NVIDIA, o.GuestConf})
+	}
+	return list
+}
+
+// FindNVIDIA looks for NVIDIA's container runtime where its packages put it, and its operator; "" when there is none. It stands before runc, and
+// shows a container the devices that it was given.
+func FindNVIDIA(root string) string {
+	for _, dir := range []string{"usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit"} {
+		path := filepath.Join(root, dir, "nvidia-container-runtime")
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
 
 // quote makes a TOML basic string; JSON's quoting is a subset of it.
 func quote(s string) (string, error) {
@@ -93,8 +118,7 @@ func (o Options) render() ([]byte, error) {
 	err := configTemplate.Execute(&b, map[string]any{
 		"Root": o.root(), "State": filepath.Join(o.StateDir, "state"), "Socket": o.Socket(),
 		"Pause": o.PauseImage, "CNIBin": network.PluginDir(o.RuntimeDir), "CNIConf": o.CNIConf,
-		"Guest": network.GuestRuntime, "GuestConf": o.GuestConf,
-		"Shim": o.program("containerd-shim-runc-v2"), "Runc": o.program("runc"),
+		"Shim": o.program("containerd-shim-runc-v2"), "Runtimes": o.handlers(),
 		"RestrictOOM": o.RestrictOOM, "OOMScore": oom, "NoAppArmor": !hasAppArmor(),
 	})
 	if err != nil {

@@ -4,6 +4,13 @@ package network
 // network of guests. It runs the same runc.
 const GuestRuntime = "kith-guest"
 
+// NVIDIARuntime is the name of a RuntimeClass, and of the runtime behind it, whose containers are shown NVIDIA's devices by NVIDIA's runtime, and
+// GuestNVIDIARuntime that of guests which are. They are there where that runtime is.
+const (
+	NVIDIARuntime      = "nvidia"
+	GuestNVIDIARuntime = GuestRuntime + "-" + NVIDIARuntime
+)
+
 // GuestGroup is the group of the links that lead to guests (RTM_SETLINK, IFLA_GROUP; "kg" in ASCII). The fence of
 // kithd, kith.dev/core/provide/fence, knows guests by it.
 const GuestGroup = 0x6b67

@@ -86,6 +86,7 @@ func (s *server) runAgent(ctx context.Context) error {
 	s.runtime = containerd.New(containerd.Options{
 		RuntimeDir: c.RuntimeDir, DataDir: filepath.Join(c.DataDir, "containerd"), StateDir: filepath.Join(c.RunDir, "containerd"),
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), PauseImage: c.PauseImage, RestrictOOM: !mayLowerOOM(),
+		NVIDIA: containerd.FindNVIDIA("/"),
 	}, s.log)
 	rest, err := clientcmd.BuildConfigFromFlags("", filepath.Join(pkiDir(c), "kubelet.kubeconfig"))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/engine/config"
+	"kith.dev/engine/containerd"
 	"kith.dev/engine/join"
 	"kith.dev/engine/metrics"
 	"kith.dev/engine/network"
@@ -71,10 +73,31 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
 			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
+	return errors.Join(append(errs, runtimeClasses(ctx, client, c.NodeName, containerd.FindNVIDIA("/") != ""), storageClass(ctx, client))...)
+}
+
+// runtimeClasses are those of guests, and that of NVIDIA's runtime, where there is one. Without it guests that need it are refused, and do not
+// start in vain. Somebody else's class of the name nvidia stays as it is: the handler of one cannot be changed.
+func runtimeClasses(ctx context.Context, client kubernetes.Interface, node string, nvidia bool) error {
+	classes := client.NodeV1().RuntimeClasses()
 	// The tunnel to guests' homes ends on this node; others that joined have no way there. kithd's guestnet has it the same.
-	applied(client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime).
-		WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: c.NodeName})), force))
-	return errors.Join(append(errs, storageClass(ctx, client))...)
+	guests := func(name string) error {
+		_, err := classes.Apply(ctx, nodeac.RuntimeClass(name).WithHandler(name).
+			WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: node})), metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true})
+		return err
+	}
+	err := guests(network.GuestRuntime)
+	if !nvidia {
+		if gone := classes.Delete(ctx, network.GuestNVIDIARuntime, metav1.DeleteOptions{}); !apierrors.IsNotFound(gone) {
+			err = errors.Join(err, gone)
+		}
+		return err
+	}
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: network.NVIDIARuntime}, Handler: network.NVIDIARuntime}
+	if _, there := classes.Create(ctx, class, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(there) {
+		err = errors.Join(err, there)
+	}
+	return errors.Join(err, guests(network.GuestNVIDIARuntime))
 }
 
 // joinObjects lets nodes join, or strangers no longer ask.

@@ -81,6 +81,7 @@ func (s *server) run(ctx context.Context) error {
 	s.runtime = containerd.New(containerd.Options{
 		RuntimeDir: c.RuntimeDir, DataDir: filepath.Join(c.DataDir, "containerd"), StateDir: filepath.Join(c.RunDir, "containerd"),
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), PauseImage: c.PauseImage, RestrictOOM: !mayLowerOOM(),
+		NVIDIA: containerd.FindNVIDIA("/"),
 	}, s.log)
 
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))

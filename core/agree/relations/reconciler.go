@@ -80,12 +80,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	ofContract := func(_ context.Context, obj client.Object) []ctrl.Request {
 		return named(obj.(*v1alpha1.Contract).Spec.Peer)
 	}
+	ofOffer := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.(*v1alpha1.Advertisement).Spec.Peer)
+	}
 	ofNode := func(_ context.Context, obj client.Object) []ctrl.Request {
 		return named(obj.GetLabels()[v1alpha1.LabelPeer])
 	}
 	if err := ctrl.NewControllerManagedBy(mgr).Named("peer").
 		For(&v1alpha1.Peer{}).
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
+		Watches(&v1alpha1.Advertisement{}, handler.EnqueueRequestsFromMapFunc(ofOffer)). // the node's labels
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
 		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.outdated), builder.WithPredicates(guestsMoved)).
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).

@@ -10,12 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
 // Amounts resolves the policy's amounts against what the nodes can allocate together. A share is rounded
 // down, to a thousandth of a CPU, a mebibyte, or a whole of anything else. An absolute amount is never
-// more than what can be allocated, when that is known for the resource. Malformed amounts are left out.
+// more than what can be allocated, when that is known for the resource; of devices that no node has there is nothing. Malformed amounts
+// are left out.
 func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, amount := range policy.Spec.Amounts {
@@ -26,7 +28,7 @@ func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) co
 		case err != nil:
 		case quantity == nil && known:
 			out[r] = share(r, all, percent)
-		case quantity == nil: // a part of nothing
+		case !known && (quantity == nil || api.Extended(name)): // a part of nothing
 		case known && all.Cmp(*quantity) < 0:
 			out[r] = all.DeepCopy()
 		default:

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
 )
@@ -26,7 +27,11 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 	}
 	for _, name := range slices.Sorted(maps.Keys(policy.Spec.Amounts)) {
 		all, known := there.Nodes[corev1.ResourceName(name)]
-		_, quantity, err := parse(policy.Spec.Amounts[name])
+		percent, quantity, err := parse(policy.Spec.Amounts[name])
+		if err == nil && api.Extended(name) && len(there.Nodes) > 0 && all.Sign() <= 0 && (quantity == nil && percent > 0 || quantity != nil && quantity.Sign() > 0) {
+			notes = append(notes, fmt.Sprintf("no node here has %s now, so none of it is offered: its device plugin, which counts the devices, does not run or found none", name))
+			continue
+		}
 		if err == nil && quantity != nil && known && quantity.Cmp(all) > 0 {
 			notes = append(notes, fmt.Sprintf("%s %s is more than this laptop has: at most %s will be offered", name, policy.Spec.Amounts[name], all.String()))
 		}

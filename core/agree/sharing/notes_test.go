@@ -25,6 +25,7 @@ func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
 	})
 	want := []string{
 		"cpu 900 is more than this laptop has: at most 2 will be offered",
+		"no node here has example.com/fpga now, so none of it is offered: its device plugin, which counts the devices, does not run or found none",
 		"contractValidity 1m0s cannot work, it must be a duration from 1h to 87600h (ten years): contracts run 1h0m0s",
 		"no peer carol was accepted here, so that name stands for nobody",
 		"no peer dave was accepted here, so that name stands for nobody",

@@ -164,7 +164,7 @@ func TestAmounts(t *testing.T) {
 		{"all and nothing", map[string]v1alpha1.Amount{"cpu": "100%", "memory": "0%"}, list("cpu", "7", "memory", "0")},
 		{"absolute", map[string]v1alpha1.Amount{"cpu": "500m", "memory": "4Gi"}, list("cpu", "500m", "memory", "4Gi")},
 		{"more than there is", map[string]v1alpha1.Amount{"cpu": "64", "pods": "1k"}, list("cpu", "7", "pods", "109")},
-		{"unknown here", map[string]v1alpha1.Amount{"example.com/fpga": "2", "amd.com/gpu": "50%"}, list("example.com/fpga", "2")},
+		{"unknown here", map[string]v1alpha1.Amount{"hugepages-2Mi": "2Mi", "example.com/fpga": "2", "amd.com/gpu": "50%"}, list("hugepages-2Mi", "2Mi")},
 		{"malformed", map[string]v1alpha1.Amount{"cpu": "half", "memory": "101%", "pods": "-1"}, list()},
 	} {
 		p := policy("p", func(s *v1alpha1.SharingPolicySpec) { s.Amounts = c.amounts })
@@ -288,6 +288,10 @@ func TestValidate(t *testing.T) {
 		{"spec.amounts.cpu", "quantity", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "lots" }},
 		{"spec.amounts.cpu", "quantity", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "-1" }},
 		{"spec.amounts", "resource name", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["a b"] = "1" }},
+		{"spec.amounts", "resource name", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["kubernetes.io/gpu"] = "1" }},
+		{"spec.amounts", "resource name", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["gpu"] = "1" }},
+		{"spec.amounts.nvidia.com/gpu", "whole number", func(s *v1alpha1.SharingPolicySpec) { s.Amounts["nvidia.com/gpu"] = "500m" }},
+		{"spec.deviceRuntimeClass", "RuntimeClass", func(s *v1alpha1.SharingPolicySpec) { s.DeviceRuntimeClass = "NVIDIA" }},
 		{"spec.podSecurity", "privileged, baseline or restricted", func(s *v1alpha1.SharingPolicySpec) { s.PodSecurity = "lax" }},
 		{"spec.peers[1]", "Peer", func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{bobID, "bob!"} }},
 		{"spec.peerSelector", "label selector", func(s *v1alpha1.SharingPolicySpec) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -29,6 +30,9 @@ const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
 // registry is the pattern of the custom resource.
 var registry = regexp.MustCompile(`^(http://)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?$`)
 
+// whole is the pattern of the custom resource for amounts of devices.
+var whole = regexp.MustCompile(`^[0-9]{1,9}$`)
+
 // Validate says what is wrong with the policy: nil, or *FieldErrors joined, each naming its field and the
 // allowed values. The API server checks much of it already; this serves callers that have not asked it yet.
 func Validate(policy *v1alpha1.SharingPolicy) error {
@@ -40,17 +44,24 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 		bad("spec.amounts", "", "at least cpu, memory and pods, each a quantity such as 2, 500m or 4Gi, or a share such as 50%")
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Amounts)) {
-		if len(validation.IsQualifiedName(name)) > 0 {
-			bad("spec.amounts", name, "a resource name such as cpu, memory or nvidia.com/gpu")
+		if !api.Countable(name) {
+			bad("spec.amounts", name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
 		}
-		if _, _, err := parse(spec.Amounts[name]); err != nil {
+		_, quantity, err := parse(spec.Amounts[name])
+		switch {
+		case err != nil:
 			bad("spec.amounts."+name, string(spec.Amounts[name]), "a quantity such as 2, 500m or 4Gi, or a whole share from 0% to 100%")
+		case quantity != nil && api.Extended(name) && !whole.MatchString(string(spec.Amounts[name])):
+			bad("spec.amounts."+name, string(spec.Amounts[name]), "a whole number, for devices are not divided, or a whole share from 0% to 100%")
 		}
 	}
 	switch spec.PodSecurity {
 	case "", v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted:
 	default:
 		bad("spec.podSecurity", string(spec.PodSecurity), "privileged, baseline or restricted")
+	}
+	if c := spec.DeviceRuntimeClass; c != "" && len(validation.IsDNS1123Label(c)) > 0 {
+		bad("spec.deviceRuntimeClass", c, "the name of a RuntimeClass, such as nvidia")
 	}
 	for i, p := range spec.Peers {
 		// A cluster ID is a valid DNS label once it is lower case, so one rule serves names and IDs.

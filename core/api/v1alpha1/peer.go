@@ -97,7 +97,7 @@ type ResourceRequest struct {
 	// resources asked for. What is left out is up to the provider's policy; with a contract in force it stays as it is.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 253 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
 	// +kubebuilder:validation:XValidation:rule="!('storage' in self)",message="persistent storage is not lent: scratch space is ephemeral-storage"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// attempt is raised by the user to ask again after a decline, an expiry or the end of a contract.

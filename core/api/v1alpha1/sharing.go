@@ -37,10 +37,12 @@ type SharingPolicySpec struct {
 	// +optional
 	PeerSelector *metav1.LabelSelector `json:"peerSelector,omitempty"`
 	// amounts per resource name (cpu, memory, ephemeral-storage, pods, nvidia.com/gpu, …) for all peers
-	// under this policy together. What is not named is not offered.
+	// under this policy together. What is not named is not offered, and devices (nvidia.com/gpu and other extended resources) never
+	// are unless they are named.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 253 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}%?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
 	// +kubebuilder:validation:XValidation:rule="!('storage' in self)",message="persistent storage is not lent: scratch space is ephemeral-storage"
 	Amounts map[string]Amount `json:"amounts"`
 	// autoAccept answers requests without asking the owner.
@@ -65,6 +67,13 @@ type SharingPolicySpec struct {
 	// namespaces says how the namespaces of guests are called here; without it, never like those of home.
 	// +optional
 	Namespaces *GuestNamespaces `json:"namespaces,omitempty"`
+	// deviceRuntimeClass is the RuntimeClass of guests that ask for devices, where a runtime of its own shows these to containers, as
+	// NVIDIA's does (nvidia). With the built-in Kubernetes it can be nvidia alone, which is combined there with the class that fences
+	// guests; guests that need another are refused. Without it they have the class of all guests.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	DeviceRuntimeClass string `json:"deviceRuntimeClass,omitempty"`
 	// images says where guests' images may come from; without it, from registries on the internet, if that is allowed.
 	// +optional
 	Images *ImageRules `json:"images,omitempty"`

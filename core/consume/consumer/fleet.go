@@ -101,10 +101,11 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 			m.node.Recheck()
 			f.respace()
 		}
-		if m.revision != ctr.Spec.Revision {
-			m.node.SetResources(ctr.Spec.Resources)
-			m.revision = ctr.Spec.Revision
+		labels, err := f.labels(ctx, peer, ctr)
+		if err != nil {
+			return err
 		}
+		m.node.Set(ctr.Spec.Resources, labels)
 		return nil
 	}
 	if m != nil {

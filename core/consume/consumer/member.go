@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
@@ -24,7 +26,6 @@ import (
 // member is a peer that provides, and what is kept there of this cluster.
 type member struct {
 	contract  string
-	revision  int64
 	guests    atomic.Pointer[ranges] // of this cluster's pods there; never nil
 	node      *virtualnode.Node
 	endpoint  *kubelet.Node
@@ -56,7 +57,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	labels, err := f.labels(ctx, peer)
+	labels, err := f.labels(ctx, peer, ctr)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{})}
+	m := &member{contract: ctr.Spec.ID, done: make(chan struct{})}
 	m.readdress(peer)
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
@@ -146,13 +147,18 @@ func (f *Fleet) run(m *member, peer string) {
 	})
 }
 
-// labels are those of the peer's node: where it is, and what it may say of itself.
-func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer) (map[string]string, error) {
+// labels are those of the peer's node: where it is, and what it may say of itself and of the devices that it lends.
+func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (map[string]string, error) {
 	var adv v1alpha1.Advertisement
 	if err := f.Client.Get(ctx, client.ObjectKey{Name: peer.Name}, &adv); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	labels := f.Place(peer)
+	var granted []string
+	for name := range ctr.Spec.Resources {
+		granted = append(granted, string(name))
+	}
+	labels := api.DeviceLabels(adv.Spec.NodeLabels, granted)
+	maps.Copy(labels, f.Place(peer))
 	labels[offloading.LabelVirtual] = "true"
 	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
 	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {

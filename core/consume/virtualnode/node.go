@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -163,7 +164,7 @@ func New(cfg Config) (*Node, error) {
 		twins:     map[string]*twin{},
 		finished:  map[key]types.UID{},
 		back:      make(chan struct{}, 1),
-		state:     state{there: presence.Presence{State: presence.Reachable}, resources: cfg.Resources.DeepCopy()},
+		state:     state{there: presence.Presence{State: presence.Reachable}, resources: countable(cfg.Resources), labels: cfg.Labels},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
@@ -211,14 +212,18 @@ func (n *Node) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// SetResources changes what the node offers, after a new revision of the contract.
-func (n *Node) SetResources(resources corev1.ResourceList) {
+// Set changes what the node offers, and what is said of the machine, where that is otherwise by now.
+func (n *Node) Set(resources corev1.ResourceList, labels map[string]string) {
+	resources = countable(resources)
 	n.mu.Lock()
-	changed := !equality.Semantic.DeepEqual(n.state.resources, resources)
-	n.state.resources = resources.DeepCopy()
+	changed, relabeled := !equality.Semantic.DeepEqual(n.state.resources, resources), !maps.Equal(n.state.labels, labels)
+	n.state.resources, n.state.labels = resources, labels
 	n.mu.Unlock()
 	if changed {
 		n.changed.Notify()
+	}
+	if relabeled {
+		n.queue.Add(ofNode)
 	}
 }
 

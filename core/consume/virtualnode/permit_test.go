@@ -211,7 +211,7 @@ func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {
 		onNode("shop", "wide", corev1.Toleration{Operator: corev1.TolerationOpExists}), onNode("elsewhere", "stays", before), onNode("private", "stray", before),
 	}
 	n, home, _ := permitted(t, &askedTwins{}, map[string]offloading.Permit{"shop": offloading.Granted, "elsewhere": offloading.Refused}, pods...)
-	n.cfg.Labels = map[string]string{corev1.LabelTopologyZone: "bob"}
+	n.state.labels = map[string]string{corev1.LabelTopologyZone: "bob"}
 	nodes := home.CoreV1().Nodes()
 	node, err := nodes.Get(t.Context(), "kith-bob", metav1.GetOptions{})
 	if err != nil {

@@ -39,7 +39,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if k == ofNode {
-		return n.markClosed(ctx)
+		return errors.Join(n.markClosed(ctx), n.relabel(ctx))
 	}
 	t := n.twin(k.namespace)
 	if k.name != "" && !n.pods.hasSynced.Load() {

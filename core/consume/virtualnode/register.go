@@ -82,7 +82,7 @@ func (n *Node) node(version string) *corev1.Node {
 		corev1.LabelArchStable: runtime.GOARCH,
 		corev1.LabelOSStable:   "linux",
 	}
-	maps.Copy(labels, n.cfg.Labels)
+	maps.Copy(labels, n.now().labels)
 	maps.Copy(labels, map[string]string{
 		corev1.LabelHostname:             n.cfg.NodeName,
 		"type":                           "virtual-kubelet",

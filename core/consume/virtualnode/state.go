@@ -5,9 +5,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/presence"
+	"kith.dev/core/api"
 	"kith.dev/core/consume/remote"
 )
 
@@ -24,11 +26,31 @@ const (
 // state is what the node's status is made from.
 type state struct {
 	resources corev1.ResourceList
+	labels    map[string]string
 	machine   remote.Machine
 	there     presence.Presence
 	tunnel    string // why no packet passes; empty when they do
 	// old are the conditions published last, for their transition times.
 	old []corev1.NodeCondition
+}
+
+// countable is what of a contract a node can have. The peer chose the names, and its contract is signed: one resource that the API server takes
+// in no node's status, or half a device, would keep it from all the rest.
+func countable(resources corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range resources {
+		if api.Extended(string(name)) {
+			n := q.Value()
+			if quantity.NewQuantity(n, q.Format).Cmp(q) > 0 { // Value rounds up
+				n--
+			}
+			q = *quantity.NewQuantity(n, quantity.DecimalSI)
+		}
+		if api.Countable(string(name)) {
+			out[name] = q.DeepCopy()
+		}
+	}
+	return out
 }
 
 // conditions are the node's, keeping the transition times of old where nothing changed.

@@ -41,18 +41,31 @@ func (n *Node) ensureLabelsAndTaints(ctx context.Context, wanted *corev1.Node) e
 				}
 			}
 		}
-		for key, value := range wanted.Labels {
-			if had, ok := node.Labels[key]; !ok || had != value {
-				metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
-				changed = true
-			}
-		}
-		return changed, nil
+		return setLabels(node, wanted.Labels) || changed, nil
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+func setLabels(node *corev1.Node, labels map[string]string) (changed bool) {
+	for key, value := range labels {
+		if had, ok := node.Labels[key]; !ok || had != value {
+			metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// relabel gives the node the labels that came with a new revision. None is taken away: of devices that are not granted any more there are none.
+func (n *Node) relabel(ctx context.Context) error {
+	err := n.changeNode(ctx, func(node *corev1.Node) (bool, error) { return setLabels(node, n.now().labels), nil })
+	if err == nil || apierrors.IsNotFound(err) { // it is made with them
+		return nil
+	}
+	return fmt.Errorf("label node %s: %w", n.cfg.NodeName, err)
 }
 
 // changeNode writes what change makes of the node, if that is anything.

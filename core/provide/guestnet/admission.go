@@ -17,6 +17,19 @@ const Group = 0x6b67
 // Runtime is the RuntimeClass whose pods get such a link. The engine makes it, by the same name.
 const Runtime = "kith-guest"
 
+// DeviceRuntime is the RuntimeClass that gives a guest what the class nvidia gives a pod of the owner's, and such a link. The engine makes it
+// where it finds NVIDIA's runtime.
+const DeviceRuntime = Runtime + "-nvidia"
+
+// With is the class of guests that are to have another class too; "" where the two cannot be combined. A pod has one class, so the engine has
+// to know the runtime behind the other.
+func With(class string) string {
+	if class == "nvidia" {
+		return DeviceRuntime
+	}
+	return ""
+}
+
 // PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
 const PolicyName = "fence.kith.dev"
 
@@ -52,8 +65,9 @@ func policy() *admissionv1.MutatingAdmissionPolicy {
 				}}},
 			},
 			Mutations: []admissionv1.Mutation{{
-				PatchType:          admissionv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{spec: Object.spec{runtimeClassName: "` + Runtime + `"}}`},
+				PatchType: admissionv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{spec: Object.spec{runtimeClassName: has(object.spec.runtimeClassName) && object.spec.runtimeClassName == "` +
+					DeviceRuntime + `" ? "` + DeviceRuntime + `" : "` + Runtime + `"}}`},
 			}},
 			FailurePolicy:      new(admissionv1.Fail),
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,

@@ -1,6 +1,6 @@
 // Package guestnet is the network of guests, pods of other clusters, on engines that support it. They can be recognised from their first packet
-// and use the addresses of their home cluster. It consists of: marked network links of their own (Group); the RuntimeClass that makes
-// containerd create such links (Runtime) and the admission policy that sets it on every guest (Objects); addresses out of the range agreed
+// and use the addresses of their home cluster. It consists of: marked network links of their own (Group); the RuntimeClasses that make
+// containerd create such links (Runtime, DeviceRuntime) and the admission policy that sets it on every guest (Objects); addresses out of the range agreed
 // on with their home (WriteNetwork); translation of home's service addresses (Kernel); and a DNS server that answers by whose pod asks
 // (Resolver).
 //

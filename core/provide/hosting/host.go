@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
+	"kith.dev/core/provide/guestnet"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/guests"
@@ -78,6 +79,11 @@ func New(mgr manager.Manager, agreed *ledger.Ledger, audits *audit.Log, log *slo
 // Confine names the RuntimeClass that every guest must have: the fence is around those alone. Call it before the manager
 // starts; with "" guests have none.
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
+
+// Refuses reports whether guests that need the RuntimeClass are refused: it cannot be combined with theirs.
+func (h *Host) Refuses(class string) bool {
+	return class != "" && h.Reconciler.Class != "" && guestnet.With(class) == ""
+}
 
 // Address gives guests addresses out of the range agreed on with their home cluster, and lets them reach the services there by their
 // ClusterIPs at home. networks is the directory that the CNI plugin of guest links reads (guestnet.WriteNetwork). Call it before mgr starts;

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
@@ -291,10 +290,10 @@ func (r *Consumer) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Cl
 	if err != nil {
 		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
 	}
-	if err := r.record(ctx, peer, old, signed, doc, &asked); err != nil {
+	if err := r.advertised(ctx, peer, doc, offer); err != nil { // first: the contract's node has its labels
 		return err
 	}
-	return r.advertised(ctx, peer, doc, offer)
+	return r.record(ctx, peer, old, signed, doc, &asked)
 }
 
 // answersLost bounds how many revisions the provider may be ahead, after answers to earlier signatures were lost.
@@ -377,14 +376,20 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 		return err
 	}
 	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
-	_, err = controllerutil.CreateOrUpdate(ctx, r.Client, adv, func() error {
-		adv.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-		adv.Spec = v1alpha1.AdvertisementSpec{
-			Peer: peer.Name, Resources: resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
-			PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
-		}
-		return nil
-	})
+	none := r.Fresh.Get(ctx, client.ObjectKeyFromObject(adv), adv) // a cache may not have the one of a moment ago
+	if client.IgnoreNotFound(none) != nil {
+		return fmt.Errorf("see which offer of %s is kept: %w", peer.Name, none)
+	}
+	adv.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	adv.Spec = v1alpha1.AdvertisementSpec{
+		Peer: peer.Name, Resources: resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
+		PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
+	}
+	if none != nil {
+		err = r.Client.Create(ctx, adv)
+	} else {
+		err = r.Client.Update(ctx, adv)
+	}
 	if err != nil {
 		return fmt.Errorf("keep the offer of %s: %w", peer.Name, err)
 	}

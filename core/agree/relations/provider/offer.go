@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/contract"
 )
@@ -35,15 +37,19 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	}
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
 		Terms:      contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))},
-		NodeLabels: p.nodeLabels(ctx),
+		NodeLabels: p.nodeLabels(ctx, resources),
 		ValidUntil: request.Spec.Expires.Time,
 		ValidFor:   int64(sharing.Validity(policy) / time.Second),
 	}}, nil
 }
 
-// nodeLabels are what a scheduler elsewhere needs to know of the machine.
-func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
+// nodeLabels are what a scheduler elsewhere needs to know of the machine, and of the devices that are offered.
+func (p *Provider) nodeLabels(ctx context.Context, offered corev1.ResourceList) map[string]string {
 	labels := map[string]string{}
+	var devices []string
+	for name := range offered {
+		devices = append(devices, string(name))
+	}
 	var nodes corev1.NodeList
 	if p.Client.List(ctx, &nodes) != nil {
 		return labels
@@ -57,6 +63,7 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 				labels[key] = v
 			}
 		}
+		maps.Copy(labels, api.DeviceLabels(node.Labels, devices))
 	}
 	return labels
 }

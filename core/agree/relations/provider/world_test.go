@@ -46,7 +46,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Labels: map[string]string{v1alpha1.LabelFenced: "true"}}}
-	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110"), "example.com/fpga": resource.MustParse("1")}
 	if len(objects) == 0 {
 		objects = []client.Object{sharing.Default(50)}
 	}

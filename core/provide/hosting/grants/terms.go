@@ -39,7 +39,8 @@ type Terms struct {
 	Level          v1alpha1.PodSecurityLevel
 	Limit          corev1.ResourceList
 	Images         ImageRules
-	UserNamespaces bool // guests can have user namespaces of their own here
+	DeviceClass    string // RuntimeClass of guests that ask for devices; "" is that of all guests
+	UserNamespaces bool   // guests can have user namespaces of their own here
 	Network
 	NotAfter   *metav1.Time // nil: no end
 	Why        string       // why it is not in force; empty when it is
@@ -75,10 +76,14 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signedBy, peer.Name, consumer.ID)
 	}
 	policy := sharing.Select(policies, peer)
+	deviceClass := ""
+	if policy != nil {
+		deviceClass = policy.Spec.DeviceRuntimeClass
+	}
 	return &Terms{
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
-		Level:      sharing.Level(policy),
-		Images:     imageRulesOf(policy),
+		Level:  sharing.Level(policy),
+		Images: imageRulesOf(policy), DeviceClass: deviceClass,
 		Limit:      contract.Spec.Resources,
 		Network:    NetworkOf(peer, pods),
 		NotAfter:   contract.Spec.NotAfter,

@@ -71,7 +71,7 @@ type step struct {
 type rules struct {
 	security policy.Evaluator // of pods against the pod security level of the provider's policy
 	resolver guestnet.Resolver
-	Class    string // RuntimeClass of guests, "" for none
+	Class    string // RuntimeClass of guests, "" for none; see setClass
 
 	// Guests get their addresses out of the range of their home, or these are moved there.
 	Addressed, Translated bool
@@ -132,7 +132,8 @@ func nameTaken(key types.NamespacedName) *grants.Refusal {
 // outside reports whether the fence does not hold a Pod that hosting made: it lacks the class, or the label by which it is
 // known for a guest.
 func (r *rules) outside(pod *corev1.Pod) bool {
-	return r.Class != "" && (ptr.Deref(pod.Spec.RuntimeClassName, "") != r.Class || pod.Labels[v1alpha1.LabelConsumer] == "")
+	class := ptr.Deref(pod.Spec.RuntimeClassName, "")
+	return r.Class != "" && (class != r.Class && class != guestnet.DeviceRuntime || pod.Labels[v1alpha1.LabelConsumer] == "")
 }
 
 // unstarted reports whether nothing of a Pod has run yet. One that runs stays where it is when the fence's process there ends: the table that
@@ -247,10 +248,8 @@ func (r *rules) make(o *observed) []step {
 	if no != nil {
 		return []step{{do: refuse, no: no}}
 	}
-	// The class gives it a link of its own. An admission policy does the same for whoever makes a pod with a consumer's label;
-	// while somebody took that away, hosting's own guests are fenced all the same.
-	if r.Class != "" {
-		pod.Spec.RuntimeClassName = ptr.To(r.Class)
+	if no = r.setClass(&pod.Spec, t.DeviceClass); no != nil {
+		return []step{{do: refuse, no: no}}
 	}
 	if r.Addressed {
 		linkServices(&pod.Spec)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/kinds"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
@@ -67,7 +68,8 @@ func tenantQuota(namespace string, t *grants.Terms) *corev1ac.ResourceQuotaApply
 // contract, and of small objects a sensible number. Pods and what they request are not in it: only hosting
 // makes them, the book holds them to the contract over all namespaces at once, and a quota that counts them
 // costs a write and a wait for each pod (measured: pods are made at a third to half the rate), lags behind
-// when one is made again, and refuses containers that are silent about cpu and memory.
+// when one is made again, and refuses containers that are silent about cpu and memory. Devices are in it: few pods
+// ask for them, and of the others a quota of devices counts nothing.
 func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
 	pods := limit[corev1.ResourcePods]
 	hard := kinds.ObjectQuota(pods.Value()) // of what reflection brings: each is 1 MiB at most
@@ -76,6 +78,11 @@ func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
 	}
 	if storage, ok := limit[corev1.ResourceStorage]; ok {
 		hard[corev1.ResourceRequestsStorage] = storage.DeepCopy()
+	}
+	for name, q := range limit {
+		if api.Extended(string(name)) {
+			hard[corev1.DefaultResourceRequestsPrefix+name] = q.DeepCopy()
+		}
 	}
 	return hard
 }

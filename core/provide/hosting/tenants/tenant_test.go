@@ -192,6 +192,10 @@ func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
 			t.Errorf("%s: %s", name, q.String())
 		}
 	}
+	devices := quotaFor(list("cpu", "2", "pods", "7", "nvidia.com/gpu", "2", "kubernetes.io/odd", "1", "odd", "1"))
+	if q := devices["requests.nvidia.com/gpu"]; q.Value() != 2 || len(devices) != len(got)+1 {
+		t.Errorf("of devices: %v", devices)
+	}
 	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
 		t.Error("a contract that names no storage allows some")
 	}
