@@ -219,7 +219,7 @@ func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
 func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim, err error) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		name := ""
+		var name string
 		switch {
 		case v.PersistentVolumeClaim != nil:
 			name = v.PersistentVolumeClaim.ClaimName

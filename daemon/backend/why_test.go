@@ -24,14 +24,15 @@ func causeReasons(t *testing.T) (all []api.CauseReason) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
-		if kind, is := (*ast.Ident)(nil), false; ok {
-			if kind, is = spec.Type.(*ast.Ident); is && kind.Name == "CauseReason" {
-				word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				all = append(all, api.CauseReason(word))
+		if !ok {
+			return true
+		}
+		if kind, is := spec.Type.(*ast.Ident); is && kind.Name == "CauseReason" {
+			word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
 			}
+			all = append(all, api.CauseReason(word))
 		}
 		return true
 	})
