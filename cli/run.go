@@ -35,6 +35,7 @@ const virtualNode = "kith-"
 type running struct {
 	at, namespace, cpu, memory string
 	env                        []string
+	devices                    map[string]string
 	interactive, tty           bool
 	image                      string
 	args                       []string
@@ -61,6 +62,7 @@ The pod is made in the namespace ` + runNamespace + `, which is offloaded to all
 	f.StringVarP(&r.namespace, "namespace", "n", runNamespace, "make the pod in this namespace; to run abroad it must be offloaded")
 	f.StringVar(&r.cpu, "cpu", "", "ask for so much, and use no more: 2, 500m")
 	f.StringVar(&r.memory, "memory", "", "likewise: 4Gi")
+	f.StringToStringVar(&r.devices, "resource", nil, "ask for devices: nvidia.com/gpu=1")
 	f.StringArrayVarP(&r.env, "env", "e", nil, "set a variable: NAME=VALUE; may be given several times")
 	f.BoolVarP(&r.interactive, "interactive", "i", false, "pass the standard input on")
 	f.BoolVarP(&r.tty, "tty", "t", false, "with a terminal")
@@ -311,6 +313,9 @@ func (r running) pod(name string) string {
 	}
 	if r.memory != "" {
 		amounts["memory"] = r.memory
+	}
+	for name, n := range r.devices {
+		amounts[name] = n
 	}
 	text, _ := json.Marshal(object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": name, "labels": object{"run": name}}, "spec": object{
 		"restartPolicy": "Never", "automountServiceAccountToken": false, "affinity": object{"nodeAffinity": where},

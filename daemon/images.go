@@ -63,5 +63,10 @@ func (d *Daemon) homes() *homes.Homes {
 			return nil, false
 		}
 		return d.contacts.Client(id)
+	}, Rate: func(consumer string) int64 {
+		if c := d.seen(); c != nil {
+			return c.Host.Contracts.ImageRate(consumer)
+		}
+		return 0
 	}}
 }

@@ -84,6 +84,7 @@ var All = []Rule{
 		"spec.peerSelector: an operator must be In or NotIn, with values, or Exists or DoesNotExist, without", selectors},
 	{"SharingPolicy spec.contractValidity", "from 1h to 87600h", "", "", sharing("contractValidity: 1m"), "must be a duration from 1h to 87600h (ten years)", ""},
 	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
+	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
 	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},
 	{"SharingPolicy spec.images.present", "names of images", "", "", sharing("images: {present: ['a b']}"), "spec.images.present[0]", ""},
 

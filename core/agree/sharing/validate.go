@@ -27,6 +27,9 @@ func (e *FieldError) Error() string {
 // ValidityAllowed are the values of spec.contractValidity, in words.
 const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
 
+// bytesPerSecond is the pattern of the custom resource.
+var bytesPerSecond = regexp.MustCompile(`^[1-9][0-9]*(k|M|G|Ki|Mi|Gi)?$`)
+
 // registry is the pattern of the custom resource.
 var registry = regexp.MustCompile(`^(http://)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?$`)
 
@@ -89,6 +92,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			if !registry.MatchString(r) {
 				bad(fmt.Sprintf("spec.images.registries[%d]", i), r, "a registry as it stands in names of images, such as ghcr.io or registry.lan:5000, with http:// before it if it has no TLS")
 			}
+		}
+		if r := spec.Images.Rate; r != "" && !bytesPerSecond.MatchString(r) {
+			bad("spec.images.rate", r, "bytes per second, such as 5M")
 		}
 		for i, p := range spec.Images.Present {
 			if p == "" || strings.ContainsAny(p, " ,\t\n") {

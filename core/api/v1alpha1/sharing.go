@@ -130,6 +130,11 @@ type ImageRules struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	FromHome Access `json:"fromHome,omitempty"`
+	// rate is how many bytes per second images of one peer's guests may come from its home in, all together: "5M". Not set: no bound.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*(k|M|G|Ki|Mi|Gi)?$`
+	Rate string `json:"rate,omitempty"`
 }
 
 // Access is allowed or denied.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -17,7 +18,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/consume/images"
@@ -34,7 +38,11 @@ type Homes struct {
 	Path string // of the socket
 	// Client of a consumer's kithd, by its compact ID; false: it is nobody's here.
 	Client func(consumer string) (*peering.Client, bool)
-	Log    *slog.Logger
+	// Rate is how many bytes per second may come from a consumer, in all; 0: no bound.
+	Rate func(consumer string) int64
+	Log  *slog.Logger
+
+	limits sync.Map // by consumer, a *rate.Limiter
 }
 
 // Run listens until ctx ends.
@@ -90,7 +98,13 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		},
-		ModifyResponse: func(*http.Response) error { late.Stop(); return nil },
+		ModifyResponse: func(r *http.Response) error {
+			late.Stop()
+			if limit := h.limit(consumer); limit != nil {
+				r.Body = &limited{r.Body, ctx, limit}
+			}
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			h.Log.Info("a guest's home was not asked for an image", "consumer", consumer, "err", err)
 			http.Error(w, "home does not answer", http.StatusBadGateway)
@@ -98,4 +112,39 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 		ErrorLog: slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug),
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// burst is what may come at once, in bytes: at least what one reading takes.
+const burst = 256 << 10
+
+// limit is that of a consumer, as its policy is now; nil: none.
+func (h *Homes) limit(consumer string) *rate.Limiter {
+	now := int64(0)
+	if h.Rate != nil {
+		now = h.Rate(consumer)
+	}
+	if now <= 0 {
+		return nil
+	}
+	x, _ := h.limits.LoadOrStore(consumer, rate.NewLimiter(rate.Limit(now), burst))
+	limiter := x.(*rate.Limiter)
+	limiter.SetLimit(rate.Limit(now))
+	return limiter
+}
+
+// limited reads no faster than it may.
+type limited struct {
+	io.ReadCloser
+	ctx   context.Context
+	limit *rate.Limiter
+}
+
+func (l *limited) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b[:min(len(b), burst)])
+	if n > 0 {
+		if late := l.limit.WaitN(l.ctx, n); late != nil && err == nil {
+			err = late
+		}
+	}
+	return n, err
 }

@@ -58,7 +58,8 @@ func TestWhatIsAskedGoesToThatHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h := &Homes{Path: filepath.Join(dir, "k8s", Socket), Log: log, Client: func(consumer string) (*peering.Client, bool) { return client, consumer == home.ID().Compact() }}
+	allowed := int64(0)
+	h := &Homes{Rate: func(string) int64 { return allowed }, Path: filepath.Join(dir, "k8s", Socket), Log: log, Client: func(consumer string) (*peering.Client, bool) { return client, consumer == home.ID().Compact() }}
 	go func() { ended <- h.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
@@ -110,6 +111,17 @@ func TestWhatIsAskedGoesToThatHome(t *testing.T) {
 	}
 	if code, _ := ask("DELETE", compact+"/shop/web/manifests/dev?ns=docker.io"); code != 404 {
 		t.Errorf("DELETE: %d", code)
+	}
+	allowed = 1000
+	if limit := h.limit(compact); limit == nil || limit.Limit() != 1000 || h.limit(compact) != limit {
+		t.Errorf("%+v", limit)
+	}
+	allowed = 2000
+	if limit := h.limit(compact); limit.Limit() != 2000 {
+		t.Error("a policy that changed changes nothing")
+	}
+	if code, _ := ask("GET", compact+"/shop/web/manifests/dev?ns=docker.io"); code != 200 || h.limit(compact).Tokens() > burst-40 {
+		t.Errorf("%d, %v: what came was not counted", code, h.limit(compact).Tokens())
 	}
 	client.Cut()
 	client.SetAddresses([]string{"127.0.0.1:1"})

@@ -244,6 +244,19 @@ func (c *Contracts) Admitted(consumerID string) bool {
 	return false
 }
 
+// ImageRate is how many bytes per second images of a consumer's guests (identity.ID.Compact) may come from it in; 0: no bound.
+func (c *Contracts) ImageRate(compact string) (most int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, t := range c.terms {
+		if t.Consumer.Compact == compact && t.InForce(now) {
+			most = max(most, t.Images.Rate)
+		}
+	}
+	return most
+}
+
 // update changes the terms, and then shuts out the consumers none of whose contracts is in force any more. One that has run out
 // counts as in force until then: running out is a change.
 func (c *Contracts) update(change func()) {

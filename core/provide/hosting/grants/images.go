@@ -7,6 +7,7 @@ import (
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
@@ -19,6 +20,7 @@ type ImageRules struct {
 	Present    []string // ImageRules.Present
 	Offline    bool     // the internet is denied
 	Home       bool     // home may send its own, and the engine asks it
+	Rate       int64    // bytes per second from home; 0: no bound
 }
 
 func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
@@ -26,6 +28,9 @@ func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
 	if policy != nil && policy.Spec.Images != nil {
 		i := policy.Spec.Images
 		rules.Registries, rules.Present, rules.Home = i.Registries, i.Present, i.FromHome != v1alpha1.AccessDeny
+		if rate, err := resource.ParseQuantity(i.Rate); err == nil {
+			rules.Rate = rate.Value()
+		}
 	}
 	return rules
 }
