@@ -19,15 +19,15 @@ import (
 func (p *program) imageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "image",
-		Short: "Load, list and remove images of this laptop's Kubernetes",
-		Long: `Load, list and remove images of this laptop's Kubernetes.
+		Short: "Load, list and remove images of this laptop's Kubernetes, or give them to peers",
+		Long: `Load, list and remove images of this laptop's Kubernetes, or give them to peers.
 
 What is loaded here runs here, without a registry, under the name that it has. It runs at peers too: a peer that needs an
 image for one of your pods asks this laptop for it first, over the connection of the two, and gets the images of your pods
 there and no others. So an image that was built on this laptop needs no registry at all.`,
-		Example: "  docker save shop/web:dev | kith image load\n  kith image ls\n  kith image rm shop/web:dev",
+		Example: "  kith image load shop/web:dev\n  kith image push shop/web:dev --to bob\n  kith image ls\n  kith image rm shop/web:dev",
 	}
-	c.AddCommand(p.imageLoadCommand(), p.imageListCommand(), p.imageRemoveCommand())
+	c.AddCommand(p.imageLoadCommand(), p.imagePushCommand(), p.imageListCommand(), p.imageRemoveCommand())
 	return c
 }
 

@@ -39,6 +39,8 @@ type running struct {
 	interactive, tty           bool
 	image                      string
 	args                       []string
+	// command takes the place of the image's own; nil: that one is run.
+	command []string
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -83,6 +85,7 @@ The pod is made in the namespace ` + runNamespace + `, which is offloaded to all
 	return c
 }
 
+// run runs it and gives how its container ended, as an error unless that was well.
 func (p *program) run(c *cobra.Command, r running) error {
 	kubectl, first, err := kubectlProgram()
 	if err != nil {
@@ -189,6 +192,8 @@ func (p *program) follow(ctx context.Context, r running, name string, kubectl fu
 		switch now := s.ContainerStatuses[0].State; {
 		case now.Waiting != nil && slices.Contains(inVain, now.Waiting.Reason):
 			return &api.Error{Code: api.CodeUnavailable, Message: "the command was not run", Reason: now.Waiting.Message, Do: fmt.Sprintf("`kith image load %s` brings an image here that docker or podman has", r.image)}
+		case now.Terminated != nil && now.Terminated.Reason == startError:
+			return &notStarted{&api.Error{Code: api.CodeUnavailable, Message: "the command could not be started", Reason: now.Terminated.Message}}
 		case now.Running != nil || now.Terminated != nil:
 			if !shown {
 				shown = true
@@ -199,17 +204,19 @@ func (p *program) follow(ctx context.Context, r running, name string, kubectl fu
 			if now.Terminated == nil {
 				continue
 			}
-			switch code := now.Terminated.ExitCode; {
-			case code == 0:
-				return nil
-			case now.Terminated.Reason == startError:
-				return &api.Error{Code: api.CodeUnavailable, Message: "the command could not be started", Reason: now.Terminated.Message}
-			default:
+			if code := now.Terminated.ExitCode; code != 0 {
 				return &childError{code}
 			}
+			return nil
 		}
 	}
 }
+
+// notStarted is that the image is there, and the command is not in it.
+type notStarted struct{ why *api.Error }
+
+func (e *notStarted) Error() string { return e.why.Error() }
+func (e *notStarted) Unwrap() error { return e.why }
 
 // output shows what the pod prints: all of it, or, when it reads from here, from now on.
 func (r running) output(name string, ended bool, kubectl func(...string) *exec.Cmd) *exec.Cmd {
@@ -320,7 +327,7 @@ func (r running) pod(name string) string {
 	text, _ := json.Marshal(object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": name, "labels": object{"run": name}}, "spec": object{
 		"restartPolicy": "Never", "automountServiceAccountToken": false, "affinity": object{"nodeAffinity": where},
 		"containers": []any{object{
-			"name": "run", "image": r.image, "imagePullPolicy": "IfNotPresent", "args": r.args, "env": env,
+			"name": "run", "image": r.image, "imagePullPolicy": "IfNotPresent", "command": r.command, "args": r.args, "env": env,
 			"stdin": r.interactive, "stdinOnce": r.interactive, "tty": r.tty, "resources": object{"requests": amounts, "limits": amounts},
 		}},
 	}})

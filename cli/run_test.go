@@ -153,3 +153,26 @@ func TestRunSaysWhyNothingRan(t *testing.T) {
 		})
 	}
 }
+
+// TestPushHasPeersGetAnImage: nothing of it is run, and who could not get it is said with the reason.
+func TestPushHasPeersGetAnImage(t *testing.T) {
+	k := serve(t, world())
+	started := `{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":128,"reason":"StartError","message":"no such file"}}}]}`
+	taken, manifest := calls(t, true, pending, started)
+	if out, errs, code := k.run("image", "push", "shop/web:dev"); code != 0 || out != "bob has shop/web:dev\n" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if text := manifest(); !strings.Contains(text, `"command":["/.kith-image-push"]`) || !strings.Contains(text, `"values":["bob"]`) {
+		t.Error(text)
+	}
+	if lines := taken(); !strings.Contains(lines[len(lines)-1], "delete pod") {
+		t.Errorf("%q", lines)
+	}
+	calls(t, true, `{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ImagePullBackOff","message":"no such image"}}}]}`)
+	if out, errs, code := k.run("image", "push", "shop/web:dev", "--to", "bob"); code == 0 || out != "" || !strings.Contains(errs, "bob has not got the image shop/web:dev: bob: the command was not run: no such image") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if _, errs, code := k.run("image", "push", "shop/web:dev", "--to", "carol"); code == 0 || !strings.Contains(errs, "carol runs nothing for this laptop") {
+		t.Errorf("%d %q", code, errs)
+	}
+}

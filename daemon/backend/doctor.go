@@ -44,7 +44,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine}, b.machine(peers).Groups()...)
+	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine, b.checkIngress}, b.machine(peers).Groups()...)
 	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
 		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)
 	}
