@@ -57,6 +57,7 @@ var groups = []group{
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},
 	{name: "streams", what: "one stream, eight and UDP between pods, and through plain wireguard-go", peered: true, run: streams},
+	{name: "image", what: "an image that only home has, and its layer by turns with plain TLS", peered: true, run: image},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
 	{name: "nodes", what: "from each node of a cluster of three, through its gateway, to a laptop", run: nodes},

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"time"
+
+	gcr "github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"kith.dev/core/trust/identity"
+	"kith.dev/test/images"
+)
+
+// bulk is what the image has beside its program, in bytes.
+const bulk = 256 << 20
+
+// image has bob get an image that only alice has, for a pod; and then its layer again and again, the way that the engine asks for it, by turns
+// with the same bytes by TLS on TCP from a server of Go's at alice.
+func image(ctx context.Context, r *rig) error {
+	const name = "shop/bulk:1"
+	archive, layer, err := bulkImage(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(filepath.Dir(archive))
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := r.alice.kith.LoadImages(ctx, f, ""); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := r.start(ctx, r.alice, namespace, pod("bulk", abroad, container("app", name))); err != nil {
+		return err
+	}
+	defer r.remove(ctx, r.alice, namespace, "bulk")
+	r.report.took(fmt.Sprintf("a pod abroad with an image of %d MiB that only home has, until Ready", bulk>>20), time.Since(began))
+
+	text, err := layerOf(layer)
+	if err != nil {
+		return err
+	}
+	status, err := r.alice.kith.Status(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := identity.ParseID(status.ID)
+	if err != nil {
+		return err
+	}
+	digest, err := layer.Digest()
+	if err != nil {
+		return err
+	}
+	plain, err := r.plainTLS(text)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	home := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.bob.Path("/run/kith/k8s/homes.sock"))
+	}}}
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: r.bob.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its key is of this moment
+	ways := []func() (float64, error){
+		func() (float64, error) {
+			return fetch(ctx, home, fmt.Sprintf("http://home/%s/shop/bulk/blobs/%s?ns=docker.io", id.Compact(), digest), len(text))
+		},
+		func() (float64, error) { return fetch(ctx, direct, plain.URL, len(text)) },
+	}
+	before, err := r.usage()
+	if err != nil {
+		return err
+	}
+	for i := range max(2, r.rounds/2) {
+		var speed [2]float64
+		for k := range ways {
+			at := (i + k) % 2
+			if speed[at], err = ways[at](); err != nil {
+				return err
+			}
+		}
+		r.report.pair("layer of an image, from laptop to laptop", "MB/s", "from home", speed[0], "plain TLS", speed[1])
+	}
+	after, err := r.usage()
+	for _, p := range programs[:2] {
+		r.report.add("memory that it takes, "+p.role+": kithd", "MB", after[p].rss-before[p].rss)
+	}
+	return err
+}
+
+// fetch gives the megabytes per second of one answer of so many bytes.
+func fetch(ctx context.Context, by *http.Client, url string, want int) (float64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	resp, err := by.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || n != int64(want)) {
+		err = fmt.Errorf("%s: %s, %d bytes for %d", url, resp.Status, n, want)
+	}
+	return float64(n) / 1e6 / time.Since(began).Seconds(), err
+}
+
+// plainTLS serves the bytes at alice's address on the LAN.
+func (r *rig) plainTLS(text []byte) (*httptest.Server, error) {
+	at, err := r.alice.Address()
+	if err != nil {
+		return nil, err
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		http.ServeContent(w, q, "", time.Time{}, bytes.NewReader(text))
+	}))
+	s.Listener.Close()
+	if err := r.alice.InNetwork(func() error {
+		s.Listener, err = net.Listen("tcp", net.JoinHostPort(at.String(), "0"))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	s.StartTLS()
+	return s, nil
+}
+
+// bulkImage writes the archive of an image into a folder of its own, and gives its large layer too.
+func bulkImage(ctx context.Context, name string) (archive string, layer v1.Layer, err error) {
+	dir, err := os.MkdirTemp("", "kith-bench")
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	if _, err = images.Build(ctx, dir); err != nil {
+		return "", nil, err
+	}
+	is, err := tarball.ImageFromPath(filepath.Join(dir, "echo.tar"), nil)
+	if err != nil {
+		return "", nil, err
+	}
+	if layer, err = random.Layer(bulk, types.DockerLayer); err != nil {
+		return "", nil, err
+	}
+	if is, err = mutate.AppendLayers(is, layer); err != nil {
+		return "", nil, err
+	}
+	ref, err := gcr.NewTag(name)
+	archive = filepath.Join(dir, "bulk.tar")
+	return archive, layer, errors.Join(err, tarball.WriteToFile(archive, ref, is))
+}
+
+// layerOf are the bytes that travel of a layer.
+func layerOf(layer v1.Layer) ([]byte, error) {
+	r, err := layer.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
