@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/consume/consumer"
+	given "kith.dev/core/consume/images"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/find/discovery"
 	"kith.dev/core/local/cluster"
@@ -80,7 +81,8 @@ func tetherable(t *testing.T, mode *switched, corp *v1alpha1.Peer) *Backend {
 	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(corp).WithObjects(corp).Build())
 	c := &Cluster{Client: objects, Fresh: objects, Fleet: &consumer.Fleet{}, Host: &hosting.Host{Contracts: &grants.Contracts{}}}
 	b := &Backend{
-		Me: me, Directory: directory.New(me, contacts, discovery.NewTable(log), log), Engine: steady{}, Mode: mode, Log: log, News: &notify.Broadcast{},
+		Giver: given.New(nil, log),
+		Me:    me, Directory: directory.New(me, contacts, discovery.NewTable(log), log), Engine: steady{}, Mode: mode, Log: log, News: &notify.Broadcast{},
 		Cluster: func() *Cluster { return c }, Failing: func() []api.Problem { return nil }, Listening: func() []api.Listener { return nil },
 		Exposed: func() *api.Exposed { return nil }, Publish: func(api.Event) {},
 	}
