@@ -98,7 +98,7 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	t.Cleanup(containerd.Stop)
 
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-image"), Homes: filepath.Join(dir, "h"), Annotations: annotations},
+	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Root: "/data", Program: filepath.Join(dir, "kith-image"), Homes: filepath.Join(dir, "h"), Annotations: annotations},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestContainerdPullsNothingForGuests(t *testing.T) {
 		t.Fatalf("%q %v", ref, err)
 	}
 	text, _ := os.ReadFile(filepath.Join(w.dir, "order"))
-	want := fmt.Sprintf(`{"socket":%q,"image":"a/b:1","registries":["ghcr.io","http://r.lan:5000","*"],"auth":{"username":"me","password":"x"}}`, filepath.Join(w.dir, "c"))
+	want := fmt.Sprintf(`{"socket":%q,"root":"/data","image":"a/b:1","registries":["ghcr.io","http://r.lan:5000","*"],"auth":{"username":"me","password":"x"}}`, filepath.Join(w.dir, "c"))
 	if string(text) != want {
 		t.Errorf("the order was %s, want %s", text, want)
 	}
