@@ -63,10 +63,10 @@ func (d *Daemon) homes() *homes.Homes {
 			return nil, false
 		}
 		return d.contacts.Client(id)
-	}, Rate: func(consumer string) int64 {
+	}, Rate: func(consumer string) (int64, bool) {
 		if c := d.seen(); c != nil {
 			return c.Host.Contracts.ImageRate(consumer)
 		}
-		return 0
+		return 0, false
 	}}
 }

@@ -38,8 +38,8 @@ type Homes struct {
 	Path string // of the socket
 	// Client of a consumer's kithd, by its compact ID; false: it is nobody's here.
 	Client func(consumer string) (*peering.Client, bool)
-	// Rate is how many bytes per second may come from a consumer, in all; 0: no bound.
-	Rate func(consumer string) int64
+	// Rate is how many bytes per second may come from a consumer, in all; 0: no bound. allowed: something may, as far as is known now.
+	Rate func(consumer string) (most int64, allowed bool)
 	Log  *slog.Logger
 
 	limits sync.Map // by consumer, a *rate.Limiter
@@ -77,6 +77,11 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such home", http.StatusNotFound)
 		return
 	}
+	most, allowed := h.Rate(consumer)
+	if !allowed {
+		http.Error(w, "its owner's policy lets no images of that home in, or is not read yet", http.StatusServiceUnavailable)
+		return
+	}
 	base, err := url.Parse(client.BaseURL())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -100,7 +105,7 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			late.Stop()
-			if limit := h.limit(consumer); limit != nil {
+			if limit := h.limit(consumer, most); limit != nil {
 				r.Body = &limited{r.Body, ctx, limit}
 			}
 			return nil
@@ -117,18 +122,14 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 // burst is what may come at once, in bytes: at least what one reading takes.
 const burst = 256 << 10
 
-// limit is that of a consumer, as its policy is now; nil: none.
-func (h *Homes) limit(consumer string) *rate.Limiter {
-	now := int64(0)
-	if h.Rate != nil {
-		now = h.Rate(consumer)
-	}
-	if now <= 0 {
+// limit is that of a consumer, by what its policy says now; nil: none.
+func (h *Homes) limit(consumer string, most int64) *rate.Limiter {
+	if most <= 0 {
 		return nil
 	}
-	x, _ := h.limits.LoadOrStore(consumer, rate.NewLimiter(rate.Limit(now), burst))
+	x, _ := h.limits.LoadOrStore(consumer, rate.NewLimiter(rate.Limit(most), burst))
 	limiter := x.(*rate.Limiter)
-	limiter.SetLimit(rate.Limit(now))
+	limiter.SetLimit(rate.Limit(most))
 	return limiter
 }
 

@@ -244,17 +244,18 @@ func (c *Contracts) Admitted(consumerID string) bool {
 	return false
 }
 
-// ImageRate is how many bytes per second images of a consumer's guests (identity.ID.Compact) may come from it in; 0: no bound.
-func (c *Contracts) ImageRate(compact string) (most int64) {
+// ImageRate is how many bytes per second images of a consumer's guests (identity.ID.Compact) may come from it in; 0: no bound. allowed: a
+// contract is in force by which they may at all.
+func (c *Contracts) ImageRate(compact string) (most int64, allowed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for _, t := range c.terms {
-		if t.Consumer.Compact == compact && t.InForce(now) {
-			most = max(most, t.Images.Rate)
+		if t.Consumer.Compact == compact && t.InForce(now) && t.Images.Home {
+			most, allowed = max(most, t.Images.Rate), true
 		}
 	}
-	return most
+	return most, allowed
 }
 
 // update changes the terms, and then shuts out the consumers none of whose contracts is in force any more. One that has run out

@@ -28,8 +28,9 @@ func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
 	if policy != nil && policy.Spec.Images != nil {
 		i := policy.Spec.Images
 		rules.Registries, rules.Present, rules.Home = i.Registries, i.Present, i.FromHome != v1alpha1.AccessDeny
-		if rate, err := resource.ParseQuantity(i.Rate); err == nil {
-			rules.Rate = rate.Value()
+		if i.Rate != "" {
+			rate, err := resource.ParseQuantity(i.Rate)
+			rules.Rate, rules.Home = rate.Value(), rules.Home && err == nil && rate.Sign() > 0 // what bounds nothing that is known lets nothing in
 		}
 	}
 	return rules

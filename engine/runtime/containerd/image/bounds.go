@@ -83,12 +83,9 @@ const (
 // errFull is the cause of the end of a context of roomy.
 var errFull = errors.New("the provider's disk is too full for images of guests")
 
-// roomy gives a context that ends when the disk of a folder has become too full. No folder: nobody looks.
+// roomy gives a context that ends when the disk of a folder has become too full, or cannot be looked at.
 func roomy(ctx context.Context, folder string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if folder == "" {
-		return ctx, func() { cancel(nil) }
-	}
 	if err := full(folder); err != nil {
 		cancel(err)
 		return ctx, func() {}
@@ -110,11 +107,11 @@ func roomy(ctx context.Context, folder string) (context.Context, context.CancelF
 	return ctx, func() { cancel(nil) }
 }
 
-// full says that the disk of a folder is too full, or nil. One that cannot be looked at is not.
+// full says that the disk of a folder is too full, or that nobody can tell; nil when it has room.
 func full(folder string) error {
 	var s syscall.Statfs_t
-	if syscall.Statfs(folder, &s) != nil {
-		return nil
+	if err := syscall.Statfs(folder, &s); err != nil {
+		return fmt.Errorf("%w, as far as is known: its folder %q cannot be looked at: %w", errFull, folder, err)
 	}
 	if s.Blocks > 0 && 100*(s.Blocks-s.Bavail)/s.Blocks >= mostFull {
 		return fmt.Errorf("%w: %d MB of it are free", errFull, s.Bavail*uint64(s.Bsize)/1_000_000) //nolint:gosec // a size of blocks is positive

@@ -93,8 +93,15 @@ func TestWhatIsReadWholeHasAnEnd(t *testing.T) {
 
 func TestAFullDiskTakesNoImages(t *testing.T) {
 	ctx, cancel := roomy(t.Context(), "/proc") // which has no blocks, and so is never full
-	if ctx.Err() != nil || full("/nonexistent") != nil {
+	if ctx.Err() != nil {
 		t.Error("what has no size is full")
+	}
+	for _, folder := range []string{"/nonexistent", ""} {
+		none, end := roomy(t.Context(), folder)
+		if none.Err() == nil || !errors.Is(context.Cause(none), errFull) {
+			t.Errorf("%q cannot be looked at, and something is put there: %v", folder, context.Cause(none))
+		}
+		end()
 	}
 	cancel()
 	if ctx.Err() == nil {
