@@ -57,6 +57,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 		})
 	}
 
+	awaitGuests(t, bob)
 	kith(t, alice, "peer", "bob", "--wait=false")
 	r := asked()
 	var shared []api.Policy

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
@@ -289,12 +290,25 @@ func engineReady(t *testing.T, p *lab.Laptop) string {
 	return ""
 }
 
+// awaitGuests waits until a node of the laptop may run guests: an engine that is ready may have to wait a moment for its fence.
+func awaitGuests(t *testing.T, p *lab.Laptop) {
+	t.Helper()
+	eventually(t, time.Minute, p.Name()+" takes guests", func() string {
+		nodes, err := p.Kubectl(t.Context(), "get", "nodes", "-l", v1alpha1.LabelFenced+"=true", "-o", "name")
+		if err != nil || nodes == "" {
+			return fmt.Sprintf("no node of it has a fence (%v)", err)
+		}
+		return ""
+	})
+}
+
 // befriend has the consumer ask and the provider accept, and gives the code that both showed.
 func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) string {
 	t.Helper()
 	for _, p := range []*lab.Laptop{consumer, provider} {
 		eventually(t, 30*time.Second, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
 	}
+	awaitGuests(t, provider)
 	eventually(t, 20*time.Second, consumer.Name()+" sees "+provider.Name(), func() string {
 		if p := peerOf(t, consumer, provider.Name()); !p.Reachable {
 			return fmt.Sprintf("%+v", p)

@@ -279,6 +279,7 @@ func TestAnswersAndKeys(t *testing.T) {
 // accept has the next request accepted.
 func accept(t *testing.T, p *lab.Laptop) {
 	t.Helper()
+	awaitGuests(t, p)
 	eventually(t, 10*time.Second, "a request arrives", func() string {
 		if list := requests(t, p); len(list) > 0 {
 			kith(t, p, "accept", list[0].ID, "--yes")

@@ -180,6 +180,7 @@ func befriendAs(t *testing.T, consumer, provider *lab.Laptop, name string, ask .
 	for _, p := range []*lab.Laptop{consumer, provider} {
 		eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
 	}
+	awaitGuests(t, provider)
 	eventually(t, 30*time.Second, consumer.Name()+" sees "+name, func() string {
 		if p := peerOf(t, consumer, name); !p.Reachable {
 			return fmt.Sprintf("%+v", p)
