@@ -249,7 +249,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.Host.SetBinding(!d.engine.Decides())
-	if d.homes() != nil {
+	if d.homes != nil {
 		c.Host.AskHomes()
 	}
 	facts := d.engine.Facts()
@@ -438,6 +438,7 @@ func (d *Daemon) hostingRoutes() {
 	}
 	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
 	add("GET "+giving.Path, d.giveImages)
+	add("GET "+giving.HeldPath+"{digest}", d.heldImage)
 	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
 }
 

@@ -37,6 +37,7 @@ import (
 	"kith.dev/core/provide/exposure"
 	"kith.dev/core/provide/fence"
 	"kith.dev/core/provide/guestnet"
+	homes "kith.dev/core/provide/images"
 	"kith.dev/core/trust/audit"
 	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/backend"
@@ -86,6 +87,7 @@ type Daemon struct {
 	mode       *mode.Machine
 	images     *images.Store // of the engine's container runtime
 	giver      *giving.Giver
+	homes      *homes.Homes // nil with an engine that does not ask homes for images
 
 	health         health
 	audits         *audit.Log
@@ -336,8 +338,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.guests != nil {
 			keep("the network of guests", d.guests.Run)
 		}
-		if h := d.homes(); h != nil {
-			keep("the images of guests' homes", h.Run)
+		if d.homes != nil {
+			keep("the images of guests' homes", d.homes.Run)
 		}
 		keep("the gateway", d.gateway.Run)
 		if d.cfg.Lease != "" { // also while the cluster is away: they say then whether it is for all

@@ -81,7 +81,7 @@ func tetherable(t *testing.T, mode *switched, corp *v1alpha1.Peer) *Backend {
 	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(corp).WithObjects(corp).Build())
 	c := &Cluster{Client: objects, Fresh: objects, Fleet: &consumer.Fleet{}, Host: &hosting.Host{Contracts: &grants.Contracts{}}}
 	b := &Backend{
-		Giver: given.New(nil, log),
+		Giver: given.New(nil, me, log),
 		Me:    me, Directory: directory.New(me, contacts, discovery.NewTable(log), log), Engine: steady{}, Mode: mode, Log: log, News: &notify.Broadcast{},
 		Cluster: func() *Cluster { return c }, Failing: func() []api.Problem { return nil }, Listening: func() []api.Listener { return nil },
 		Exposed: func() *api.Exposed { return nil }, Publish: func(api.Event) {},

@@ -55,9 +55,12 @@ func devImage(t *testing.T, name string) string {
 }
 
 // received counts what a laptop's link has taken in so far, in bytes.
-func received(t *testing.T, p *lab.Laptop) int64 {
+func received(t *testing.T, p *lab.Laptop) int64 { return moved(t, p, "rx") }
+
+// moved counts what came in ("rx") or went out ("tx") over a laptop's link so far, in bytes.
+func moved(t *testing.T, p *lab.Laptop, way string) int64 {
 	t.Helper()
-	out, _, err := p.Exec(t.Context(), "cat", "/sys/class/net/eth0/statistics/rx_bytes")
+	out, _, err := p.Exec(t.Context(), "cat", "/sys/class/net/eth0/statistics/"+way+"_bytes")
 	n, wrong := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 	if err != nil || wrong != nil {
 		t.Fatal(err, wrong)
@@ -68,8 +71,8 @@ func received(t *testing.T, p *lab.Laptop) int64 {
 // TestAnImageThatOnlyHomeHasRunsAtAPeer: a developer builds an image, loads it on her own laptop, and its pods run at a peer. The link
 // breaks in the middle, then home's kithd is killed, and what had come is not sent again.
 func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 2})
-	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	l := laptops(t, lab.Options{Laptops: 3})
+	alice, bob, carol := l.Laptop("alice"), l.Laptop("bob"), l.Laptop("carol")
 	befriend(t, alice, bob)
 	archive, err := os.ReadFile(devImage(t, "shop/web:dev"))
 	if err != nil {
@@ -147,6 +150,16 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		if names := kith(t, bob, "image", "ls", "-o", "name"); !strings.Contains(names, "shop/web@sha256:") || strings.Contains(names, "shop/web:dev") {
 			t.Error(names)
 		}
+	})
+	t.Run("a second peer takes it from the first", func(t *testing.T) {
+		befriend(t, alice, carol)
+		before, from := moved(t, alice, "tx"), moved(t, bob, "tx")
+		apply(t, alice, strings.ReplaceAll(pod("at-carol", "shop/web:dev"), "kith-bob", "kith-carol"))
+		waitReady(t, alice, 3, "-n", "shop")
+		if n, by := moved(t, alice, "tx")-before, moved(t, bob, "tx")-from; n > bulk/4 || by < bulk {
+			t.Errorf("home sent %d bytes, and the peer that has it %d, of %d", n, by, bulk)
+		}
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "at-carol", "--wait=true")
 	})
 	t.Run("podman's names", func(t *testing.T) {
 		var packed bytes.Buffer

@@ -46,6 +46,7 @@ type ClientConfig struct {
 type Client struct {
 	config    ClientConfig
 	transport *http.Transport
+	bulk      *http.Transport
 	http      *http.Client
 
 	mu        sync.Mutex // guards what follows; nothing is called with it held
@@ -75,6 +76,15 @@ func NewClient(config ClientConfig) *Client {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 32 << 10,
 		ExpectContinueTimeout:  time.Second,
+	}
+	c.bulk = &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return c.dial(ctx, []string{"http/1.1"}, false)
+		},
+		DisableCompression:     true,
+		MaxConnsPerHost:        mostBulk,
+		IdleConnTimeout:        10 * time.Second,
+		MaxResponseHeaderBytes: 32 << 10,
 	}
 	c.http = &http.Client{
 		Transport: c.transport,
@@ -132,6 +142,12 @@ func (c *Client) BaseURL() string {
 // Transport sends requests to the peer whatever host their URL names. It sets no deadline; contexts do.
 func (c *Client) Transport() http.RoundTripper { return c.transport }
 
+// mostBulk is how many connections Bulk has at most.
+const mostBulk = 4
+
+// Bulk sends requests as Transport does, over HTTP/1.1 and connections of its own: for long answers, behind which no call shall wait.
+func (c *Client) Bulk() http.RoundTripper { return c.bulk }
+
 // DialTLS opens a connection of its own to the peer, for HTTP/1.1 with an upgrade. It may stand still as long as
 // its user likes.
 func (c *Client) DialTLS(ctx context.Context) (net.Conn, error) {
@@ -154,7 +170,9 @@ func (c *Client) Cut() {
 	for _, t := range open {
 		t.Close() // below TLS, which would first wait to say goodbye
 	}
-	c.transport.CloseIdleConnections() // the transport would find out in a moment, and use them until then
+	for _, t := range []*http.Transport{c.transport, c.bulk} {
+		t.CloseIdleConnections() // the transport would find out in a moment, and use them until then
+	}
 }
 
 var errClosed = errors.New("peering: this client was closed")

@@ -45,7 +45,11 @@ func cluster(t *testing.T) func(*Server) {
 			for i := range 3 {
 				fmt.Fprintf(w, "event %d\n", i)
 				http.NewResponseController(w).Flush()
-				<-seen
+				select {
+				case <-seen:
+				case <-r.Context().Done():
+					return
+				}
 				time.Sleep(600 * time.Millisecond)
 			}
 			<-r.Context().Done()
@@ -108,6 +112,41 @@ func TestAddedRoutesSpeakHTTP2AndStreamPastAllDeadlines(t *testing.T) {
 		t.Error("the watch outlives the server")
 	}
 	watch.Body.Close()
+}
+
+// TestBulkHasConnectionsOfItsOwn: one long answer holds no call up, and Cut ends it.
+func TestBulkHasConnectionsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	alice := someone(t)
+	bob := bob(t, Limits{}, cluster(t))
+	client := dialer(t, alice, bob.ID(), bob.addr)
+	get := func(by http.RoundTripper, path string) *http.Response {
+		req, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, client.BaseURL()+path, nil)
+		must(t, err)
+		resp, err := by.RoundTrip(req)
+		must(t, err)
+		return resp
+	}
+	long := get(client.Bulk(), "/kube/watch")
+	defer long.Body.Close()
+	lines := bufio.NewReader(long.Body)
+	if line, err := lines.ReadString('\n'); err != nil || line != "event 0\n" || long.Proto != "HTTP/1.1" {
+		t.Fatalf("%s %q %v", long.Proto, line, err)
+	}
+	call := get(client.Transport(), "/kube/api/v1")
+	if call.Body.Close(); call.Proto != "HTTP/2.0" {
+		t.Error(call.Proto)
+	}
+	client.mu.Lock()
+	open := len(client.conns)
+	client.mu.Unlock()
+	if open != 2 {
+		t.Errorf("%d connections, want one of each kind", open)
+	}
+	client.Cut()
+	if line, err := lines.ReadString('\n'); err == nil {
+		t.Errorf("%q after the cut", line)
+	}
 }
 
 func TestUpgradesGoThrough(t *testing.T) {

@@ -130,7 +130,12 @@ type ImageRules struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	FromHome Access `json:"fromHome,omitempty"`
-	// rate is how many bytes per second images of one peer's guests may come from its home in, all together: "5M". Not set: no bound.
+	// toPeers: whether other peers of a guest's home may have layers of the images that came from there from this laptop, if home sends them.
+	// +optional
+	// +kubebuilder:default=Allow
+	ToPeers Access `json:"toPeers,omitempty"`
+	// rate is how many bytes per second images of one peer's guests may come from its home, or go to its other peers, all together: "5M". Not set:
+	// no bound.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*(k|M|G|Ki|Mi|Gi)?$`

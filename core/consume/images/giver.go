@@ -1,7 +1,9 @@
 // Package images gives a peer the images of this cluster's pods that are bound to it: a pull of the OCI distribution specification 1.1, over
-// the connection of the two. A peer whose guest needs an image asks here first; what is not here it asks of the registry.
+// the connection of the two. A peer whose guest needs an image asks here first; what is not here it asks of the registry. For a layer it may be sent
+// to another peer that has it, with a ticket.
 //
-// It must never give a part of an image that no pod of this cluster names at that peer, nor say whether there is one.
+// It must never give a part of an image that no pod of this cluster names at that peer, nor say whether there is one; nor what a cluster has to
+// anybody without the ticket of the home whose image it is.
 package images
 
 import (
@@ -19,9 +21,11 @@ import (
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/local/images"
+	"kith.dev/core/trust/identity"
 )
 
 // Path is where a peer asks: Path + "<repository>/manifests/<tag or digest>?ns=<registry>", or blobs/<digest>.
@@ -30,7 +34,7 @@ const Path = "/kith/v2/images/"
 // stall is how long a peer may take for the next part of an answer.
 const stall = 30 * time.Second
 
-// mostAtOnce bounds the parts that are read at once for one peer: each is a process. Who reads slowly holds up nobody else.
+// mostAtOnce bounds the parts that are read at once for one peer. Who reads slowly holds up nobody else.
 const mostAtOnce = 4
 
 // Store has the images of this laptop.
@@ -42,22 +46,27 @@ type Store interface {
 // Giver answers peers.
 type Giver struct {
 	store Store
+	me    *identity.Identity
 	slots sync.Map // by peer, a chan struct{}
 	taken transfers
+	sent  *cache.Expiring // elsewhere, by ID of the peer and digest: once
 	log   *slog.Logger
 }
 
 // Peer is one that asks.
 type Peer struct {
 	Name string
+	ID   identity.ID
 	Pods []*corev1.Pod // those that are bound to it
 	// Begins is told when it begins to take an image, with the pods that name it. size is 0 when it is not known.
 	Begins func(image string, size int64, pods []*corev1.Pod)
+	// Holder is another peer, where pods of this cluster run from an image, and how that is named there, by its digest; false: there is none.
+	Holder func(image string) (identity.ID, string, bool)
 }
 
-// New makes a Giver.
-func New(store Store, log *slog.Logger) *Giver {
-	return &Giver{store: store, log: log}
+// New makes a Giver for the cluster whose identity me is.
+func New(store Store, me *identity.Identity, log *slog.Logger) *Giver {
+	return &Giver{store: store, me: me, sent: cache.NewExpiring(), log: log}
 }
 
 // Serve answers a peer.
@@ -67,14 +76,11 @@ func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer Peer) {
 		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeBadRequest, Message: err.Error()})
 		return
 	}
-	of, _ := g.slots.LoadOrStore(peer.Name, make(chan struct{}, mostAtOnce))
-	slots := of.(chan struct{})
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-r.Context().Done():
+	free, ok := g.slot(w, r, peer.ID)
+	if !ok {
 		return
 	}
+	defer free()
 	for _, name := range named(peer.Pods) {
 		part, ok := parts.of(name)
 		if !ok {
@@ -90,12 +96,89 @@ func (g *Giver) Serve(w http.ResponseWriter, r *http.Request, peer Peer) {
 			return
 		}
 		defer body.Close()
+		if r.Header.Get(HeaderElsewhere) != "" && g.elsewhere(w, peer, d, part) {
+			return
+		}
 		began := time.Now()
 		n, err := g.give(w, peer, d, part, body)
 		g.log.Debug("image part for a peer", "image", name.String(), "digest", d.Digest, "peer", peer.Name, "bytes", n, "took", time.Since(began).Round(time.Millisecond), "err", err)
 		return
 	}
 	peering.WriteProblem(w, &peering.Problem{Code: peering.CodeNotFound, Message: "no pod there has such an image, or it is not here"})
+}
+
+// slot waits until one more part may be read for a peer; false: it gave up.
+func (g *Giver) slot(w http.ResponseWriter, r *http.Request, of identity.ID) (free func(), ok bool) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // HTTP/1.1 leaves that of the part before
+	x, _ := g.slots.LoadOrStore(of, make(chan struct{}, mostAtOnce))
+	slots := x.(chan struct{})
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, true
+	case <-r.Context().Done():
+		return nil, false
+	}
+}
+
+const (
+	// worth is what a part must have left for it to be worth a way of its own, in bytes.
+	worth = 1 << 20
+	// once is how long a peer that was sent elsewhere for a part gets it here when it asks again: elsewhere it did not get it.
+	once = time.Hour
+)
+
+// elsewhere sends a peer to another that has the part already, if there is one.
+func (g *Giver) elsewhere(w http.ResponseWriter, peer Peer, d images.Description, p images.Part) bool {
+	if p.Head || isManifest(d.MediaType) || d.Size-p.From < worth || peer.Holder == nil {
+		return false
+	}
+	key := [2]string{peer.ID.String(), d.Digest}
+	if _, was := g.sent.Get(key); was {
+		return false
+	}
+	holder, image, ok := peer.Holder(p.Image)
+	if !ok {
+		return false
+	}
+	ticket, err := Ticket{Holder: holder, Taker: peer.ID, Image: image, Digest: d.Digest, Until: time.Now().Add(lasts)}.Sign(g.me)
+	if err != nil {
+		return false
+	}
+	g.sent.Set(key, true, once)
+	g.log.Info("a peer takes a part of an image from another", "image", p.Image, "digest", d.Digest, "peer", peer.Name, "from", holder.String())
+	w.Header().Set(HeaderTicket, ticket)
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	return true
+}
+
+// Hand answers a peer of another home with a part of that home's image, which is here under its digest. limited bounds how fast; nil: not at all.
+func (g *Giver) Hand(w http.ResponseWriter, r *http.Request, taker identity.ID, image, digest string, limited func(io.ReadCloser) io.ReadCloser) {
+	from, err := fromOf(r)
+	if err != nil {
+		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeBadRequest, Message: err.Error()})
+		return
+	}
+	free, ok := g.slot(w, r, taker)
+	if !ok {
+		return
+	}
+	defer free()
+	p := images.Part{Image: image, Digest: digest, From: from}
+	d, body, err := g.store.Open(r.Context(), p)
+	if err != nil {
+		if !errors.Is(err, images.ErrNotFound) {
+			g.log.Warn("image not read for a peer of its home", "image", image, "peer", taker.String(), "err", err)
+		}
+		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeNotFound, Message: "the image is not here"})
+		return
+	}
+	if limited != nil {
+		body = limited(body)
+	}
+	defer body.Close()
+	began := time.Now()
+	n, err := write(w, d, p, body)
+	g.log.Info("image part for a peer of its home", "image", image, "digest", digest, "peer", taker.String(), "bytes", n, "took", time.Since(began).Round(time.Millisecond), "err", err)
 }
 
 // give answers with a part of an image, and notes that it is taken.
@@ -165,13 +248,21 @@ func asked(r *http.Request) (q question, err error) {
 	default:
 		return q, fmt.Errorf("path %q: want manifests or blobs", rest)
 	}
-	if from, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ranged {
-		first, last, _ := strings.Cut(from, "-")
-		if q.from, err = strconv.ParseInt(first, 10, 64); err != nil || q.from < 0 || last != "" {
-			return q, fmt.Errorf("range %q: want bytes=N-", from)
-		}
+	q.from, err = fromOf(r)
+	return q, err
+}
+
+// fromOf is the first byte that a request asks for.
+func fromOf(r *http.Request) (first int64, err error) {
+	from, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
+	if !ranged {
+		return 0, nil
 	}
-	return q, nil
+	begin, last, _ := strings.Cut(from, "-")
+	if first, err = strconv.ParseInt(begin, 10, 64); err != nil || first < 0 || last != "" {
+		return 0, fmt.Errorf("range %q: want bytes=N-", from)
+	}
+	return first, nil
 }
 
 // of says which part of an image is asked for, if any can be.
@@ -235,8 +326,11 @@ func write(w http.ResponseWriter, d images.Description, p images.Part, body io.R
 	if p.Head || p.From >= d.Size {
 		return 0, nil
 	}
-	return io.Copy(&patient{w, rc}, body)
+	return io.CopyBuffer(&patient{w, rc}, body, make([]byte, piece))
 }
+
+// piece is what is read at once: with less, the deadline is most of the work.
+const piece = 128 << 10
 
 // patient moves the deadline on with each part that the peer takes.
 type patient struct {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/local/images"
+	"kith.dev/core/trust/identity"
 )
 
 const (
@@ -63,7 +64,7 @@ func TestAPeerGetsTheImagesOfPodsThereAndNoOthers(t *testing.T) {
 		"docker.io/shop/web:other ": "another", "docker.io/company/secret:1 ": "secret", "docker.io/company/secret:1 " + foreign: "secret",
 		"docker.io/library/init:1 ": "init", "docker.io/library/debug:1 ": "debug", "docker.io/library/data:1 ": "data",
 	}}
-	g := New(s, slog.New(slog.DiscardHandler))
+	g := New(s, someone(t), slog.New(slog.DiscardHandler))
 	there := pod("shop/web:dev", "not a name!", "shop/web:dev")
 	there.Spec.InitContainers = []corev1.Container{{Image: "init:1"}}
 	there.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "debug:1"}}}
@@ -126,21 +127,22 @@ func TestAPeerGetsTheImagesOfPodsThereAndNoOthers(t *testing.T) {
 // TestASlowPeerHoldsUpNobodyElse: one that reads nothing has all of its readings open, and no more.
 func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 	s := &stuck{open: make(chan struct{}, 64)}
-	g := New(s, slog.New(slog.DiscardHandler))
+	g := New(s, someone(t), slog.New(slog.DiscardHandler))
 	there := []*corev1.Pod{pod("shop/web:dev")}
-	ask := func(ctx context.Context, peer string, done chan<- struct{}) {
-		g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil).WithContext(ctx), Peer{Name: peer, Pods: there})
+	ask := func(ctx context.Context, peer identity.ID, done chan<- struct{}) {
+		g.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", Path+"shop/web/manifests/dev?ns=docker.io", nil).WithContext(ctx), Peer{ID: peer, Pods: there})
 		done <- struct{}{}
 	}
+	mallory, bob := someone(t).ID(), someone(t).ID()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, 64)
 	for range 2 * mostAtOnce {
-		go ask(ctx, "mallory", done)
+		go ask(ctx, mallory, done)
 	}
 	for range mostAtOnce {
 		<-s.open
 	}
-	go ask(ctx, "bob", done)
+	go ask(ctx, bob, done)
 	<-s.open // or the test hangs
 	select {
 	case <-s.open:

@@ -46,7 +46,7 @@ func (b *broken) Write(p []byte) (int, error) {
 // What a peer takes is told once when it begins, seen while it goes on, and forgotten after it; no byte counts twice, also when a layer is begun anew.
 func TestWhatAPeerTakesIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(two{}, slog.New(slog.DiscardHandler))
+		g := New(two{}, someone(t), slog.New(slog.DiscardHandler))
 		var began []string
 		there := []*corev1.Pod{pod("shop/web:dev"), pod("shop/db:1"), pod("shop/web:dev", "shop/db:1")}
 		ask := func(path, rng string, takes int) {

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"strings"
 
@@ -51,6 +53,12 @@ type Description struct {
 	Size      int64  `json:"size"` // bytes of the whole
 }
 
+// description is what kith-image says before the bytes; there are none when it names a file that has them.
+type description struct {
+	Description
+	File string `json:"file"`
+}
+
 // part is what kith-image reads; the same as in kith.dev/engine/runtime/containerd/image.
 type part struct {
 	Socket string `json:"socket"`
@@ -69,20 +77,39 @@ func (s *Store) Open(ctx context.Context, p Part) (Description, io.ReadCloser, e
 		return Description{}, nil, err
 	}
 	r := &reading{Reader: bufio.NewReaderSize(c.out, 64<<10), command: c, cancel: cancel}
-	var d Description
+	var d description
 	line, err := r.ReadSlice('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &d)
 	}
-	if err != nil {
-		said := c.wait()
-		cancel()
-		if said == nil {
-			said = fmt.Errorf("what kith-image reads: %w", err)
-		}
-		return d, nil, said
+	if err == nil && d.File == "" {
+		return d.Description, r, nil
 	}
-	return d, r, nil
+	said := c.wait()
+	cancel()
+	if said == nil && err != nil {
+		said = fmt.Errorf("what kith-image reads: %w", err)
+	}
+	if said != nil {
+		return Description{}, nil, said
+	}
+	return openFile(d, p.From)
+}
+
+// openFile gives the bytes of a part from containerd's own file, which does not change: it is named by its digest.
+func openFile(d description, from int64) (Description, io.ReadCloser, error) {
+	f, err := os.Open(d.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: a part of it was removed a moment ago", ErrNotFound)
+	}
+	if err != nil {
+		return Description{}, nil, err
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		f.Close()
+		return Description{}, nil, err
+	}
+	return d.Description, f, nil
 }
 
 // reading is the output of a kith-image that is ended with it.

@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case os.Args[1] == "read" && p.Image == "silent":
 		os.Exit(0)
+	case os.Args[1] == "read" && filepath.IsAbs(p.Image):
+		fmt.Printf(`{"mediaType":"m","digest":%q,"size":6,"file":%q}`+"\n", p.Digest, p.Image)
 	case os.Args[1] == "read":
 		fmt.Printf(`{"mediaType":"m","digest":%q,"size":%d}`+"\n", p.Digest, 1<<30)
 		for range 1 << 14 {
@@ -77,6 +79,28 @@ func TestAPartIsReadAsFarAsItIsWanted(t *testing.T) {
 	}
 	if err := r.Close(); err != nil { // it does not wait for the rest
 		t.Error(err)
+	}
+}
+
+// TestAPartIsReadFromItsFile: kith-image has ended by then.
+func TestAPartIsReadFromItsFile(t *testing.T) {
+	s := newStore(t)
+	file := filepath.Join(t.TempDir(), "blob")
+	if err := os.WriteFile(file, []byte("abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, r, err := s.Open(t.Context(), Part{Image: file, Digest: "sha256:1", From: 4})
+	if err != nil || d.MediaType != "m" || d.Digest != "sha256:1" || d.Size != 6 {
+		t.Fatalf("%+v %v", d, err)
+	}
+	if text, err := io.ReadAll(r); string(text) != "ef" || err != nil || r.Close() != nil {
+		t.Errorf("%q %v", text, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Open(t.Context(), Part{Image: file, Digest: "sha256:1"}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("what was removed a moment ago: %v", err)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/consume/images"
+	"kith.dev/core/trust/identity"
 )
 
 // Socket is where kith-image asks, in the folder of the engine's sockets: the path /<consumer, compact>/<what images.Path leads to>.
@@ -40,9 +41,43 @@ type Homes struct {
 	Client func(consumer string) (*peering.Client, bool)
 	// Rate is how many bytes per second may come from a consumer, in all; 0: no bound. allowed: something may, as far as is known now.
 	Rate func(consumer string) (most int64, allowed bool)
-	Log  *slog.Logger
+	// Me is this cluster. Hands reports whether it may give a consumer's other peers parts of an image, named by its digest: the consumer's guests
+	// run here from it, and its contract lets this be.
+	Me    identity.ID
+	Hands func(ctx context.Context, consumer, image string) bool
+	Giver *images.Giver
+	Log   *slog.Logger
 
-	limits sync.Map // by consumer, a *rate.Limiter
+	limits  sync.Map // by consumer, a *rate.Limiter
+	buffers buffers
+}
+
+// buffers are those of answers under way.
+type buffers struct{ pool sync.Pool }
+
+// piece is what is passed on at once: several records of TLS, so that kith-image wakes up less often.
+const piece = 64 << 10
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if old, is := b.pool.Get().(*[]byte); is {
+		return *old
+	}
+	return make([]byte, piece)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(old []byte) { b.pool.Put(&old) }
+
+// whole fills what it reads into, as far as there is something to come.
+type whole struct{ io.ReadCloser }
+
+func (w whole) Read(b []byte) (int, error) {
+	n, err := io.ReadFull(w.ReadCloser, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) && n > 0 {
+		err = nil
+	}
+	return n, err
 }
 
 // Run listens until ctx ends.
@@ -92,7 +127,7 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 	late := time.AfterFunc(silent, cancel)
 	defer late.Stop()
 	proxy := httputil.ReverseProxy{
-		Transport: client.Transport(),
+		Transport: round{h, client}, BufferPool: &h.buffers,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = base.Scheme, base.Host, base.Host
 			p.Out.URL.Path, p.Out.URL.RawPath = images.Path+rest, ""
@@ -102,11 +137,16 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 					p.Out.Header[name] = v
 				}
 			}
+			p.Out.Header.Set(images.HeaderElsewhere, "yes")
 		},
 		ModifyResponse: func(r *http.Response) error {
 			late.Stop()
-			if limit := h.limit(consumer, most); limit != nil {
+			limit := h.limit(consumer, most)
+			if limit != nil {
 				r.Body = &limited{r.Body, ctx, limit}
+			}
+			if limit == nil || most >= piece {
+				r.Body = whole{r.Body}
 			}
 			return nil
 		},

@@ -16,7 +16,7 @@ import (
 	"kith.dev/core/trust/identity"
 )
 
-func newIdentity(t *testing.T) *identity.Identity {
+func newIdentity(t testing.TB) *identity.Identity {
 	t.Helper()
 	me, err := identity.Load(filepath.Join(t.TempDir(), "identity"))
 	if err != nil {

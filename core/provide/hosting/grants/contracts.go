@@ -258,6 +258,19 @@ func (c *Contracts) ImageRate(compact string) (most int64, allowed bool) {
 	return most, allowed
 }
 
+// HandsImages reports whether other peers of a consumer (identity.ID.Compact) may have its images from here.
+func (c *Contracts) HandsImages(compact string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, t := range c.terms {
+		if t.Consumer.Compact == compact && t.InForce(now) && t.Images.Home && t.Images.Hands {
+			return true
+		}
+	}
+	return false
+}
+
 // update changes the terms, and then shuts out the consumers none of whose contracts is in force any more. One that has run out
 // counts as in force until then: running out is a change.
 func (c *Contracts) update(change func()) {

@@ -20,14 +20,16 @@ type ImageRules struct {
 	Present    []string // ImageRules.Present
 	Offline    bool     // the internet is denied
 	Home       bool     // home may send its own, and the engine asks it
-	Rate       int64    // bytes per second from home; 0: no bound
+	Rate       int64    // bytes per second from home, and to other peers of it; 0: no bound
+	Hands      bool     // other peers of home may have its images from here
 }
 
 func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
-	rules := ImageRules{Offline: !sharing.Internet(policy), Home: true}
+	rules := ImageRules{Offline: !sharing.Internet(policy), Home: true, Hands: true}
 	if policy != nil && policy.Spec.Images != nil {
 		i := policy.Spec.Images
 		rules.Registries, rules.Present, rules.Home = i.Registries, i.Present, i.FromHome != v1alpha1.AccessDeny
+		rules.Hands = i.ToPeers != v1alpha1.AccessDeny
 		if i.Rate != "" {
 			rate, err := resource.ParseQuantity(i.Rate)
 			rules.Rate, rules.Home = rate.Value(), rules.Home && err == nil && rate.Sign() > 0 // what bounds nothing that is known lets nothing in

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -30,14 +33,15 @@ type part struct {
 	Head   bool   `json:"head,omitempty"`   // none of its bytes are
 }
 
-// description comes before the bytes, on a line of its own.
+// description is a line of its own. The bytes come after it, unless it names a file that has them.
 type description struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
+	File      string `json:"file,omitempty"`
 }
 
-// readPart writes the description of a part of an image, and its bytes. A digest that is no part of the image is not found: what else is in
+// readPart writes the description of a part of an image, and its bytes where they are in no file. A digest that is no part of the image is not found: what else is in
 // the store is nobody's business.
 func readPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	var p part
@@ -65,12 +69,31 @@ func readPart(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	if err := json.NewEncoder(out).Encode(description{d.MediaType, d.Digest.String(), r.Size()}); err != nil || p.Head {
+	about := description{MediaType: d.MediaType, Digest: d.Digest.String(), Size: r.Size()}
+	if !p.Head {
+		about.File = fileOf(ctx, client, d, r.Size())
+	}
+	if err := json.NewEncoder(out).Encode(about); err != nil || p.Head || about.File != "" {
 		return err
 	}
 	// In large pieces, each of which is a call to containerd; and not by ReadFrom, which has small ones of its own.
 	_, err = io.CopyBuffer(struct{ io.Writer }{out}, io.NewSectionReader(r, p.From, max(0, r.Size()-p.From)), make([]byte, 1<<20))
 	return err
+}
+
+// fileOf is where containerd's own store has a part, as it says itself; "" where it keeps its content in another way. Read by calls to containerd a
+// part costs several times as much.
+func fileOf(ctx context.Context, client *containerd.Client, d ocispec.Descriptor, size int64) string {
+	found, err := client.IntrospectionService().Plugins(ctx, "type=="+string(plugins.ContentPlugin)+",id==content")
+	if err != nil || len(found.GetPlugins()) != 1 || d.Digest.Validate() != nil {
+		return ""
+	}
+	root := found.GetPlugins()[0].GetExports()["root"]
+	path := filepath.Join(root, "blobs", d.Digest.Algorithm().String(), d.Digest.Encoded())
+	if is, err := os.Lstat(path); root == "" || err != nil || !is.Mode().IsRegular() || is.Size() != size {
+		return ""
+	}
+	return path
 }
 
 // find looks an image up by the name that a pod has for it.
