@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -154,22 +153,37 @@ func bulkImage(ctx context.Context, name string) (archive string, layer v1.Layer
 			os.RemoveAll(dir)
 		}
 	}()
-	if _, err = images.Build(ctx, dir); err != nil {
-		return "", nil, err
-	}
-	is, err := tarball.ImageFromPath(filepath.Join(dir, "echo.tar"), nil)
+	is, err := echoImage(ctx, dir)
 	if err != nil {
 		return "", nil, err
 	}
-	if layer, err = random.Layer(bulk, types.DockerLayer); err != nil {
-		return "", nil, err
+	archive = filepath.Join(dir, "bulk.tar")
+	_, layer, err = withLayer(is, bulk, name, archive)
+	return archive, layer, err
+}
+
+// echoImage is the image of that name, made in a folder.
+func echoImage(ctx context.Context, dir string) (v1.Image, error) {
+	if _, err := images.Build(ctx, dir); err != nil {
+		return nil, err
+	}
+	return tarball.ImageFromPath(filepath.Join(dir, "echo.tar"), nil)
+}
+
+// withLayer writes the archive of an image with one layer more, of so many bytes that nothing else has.
+func withLayer(is v1.Image, size int64, name, archive string) (v1.Image, v1.Layer, error) {
+	layer, err := random.Layer(size, types.DockerLayer)
+	if err != nil {
+		return nil, nil, err
 	}
 	if is, err = mutate.AppendLayers(is, layer); err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	ref, err := gcr.NewTag(name)
-	archive = filepath.Join(dir, "bulk.tar")
-	return archive, layer, errors.Join(err, tarball.WriteToFile(archive, ref, is))
+	if err != nil {
+		return nil, nil, err
+	}
+	return is, layer, tarball.WriteToFile(archive, ref, is)
 }
 
 // layerOf are the bytes that travel of a layer.

@@ -60,6 +60,7 @@ var groups = []group{
 	{name: "image", what: "an image that only home has, and its layer by turns with plain TLS", peered: true, run: image},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
+	{name: "rollout", what: "a Deployment on two peers to a new image that only home has, in a lab of three", run: rollout},
 	{name: "nodes", what: "from each node of a cluster of three, through its gateway, to a laptop", run: nodes},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},

@@ -18,39 +18,10 @@ import (
 // third lets a guest at bob send to one at carol, by way of their home, and by turns to a pod at home, which is the first half of that
 // way. Three laptops share the machine, in a lab of their own: what the other groups measure is for two.
 func third(ctx context.Context, r *rig) (err error) {
-	dir, err := os.MkdirTemp("", "kith-bench")
+	home, down, err := three(ctx, r, "third")
+	defer func() { err = errors.Join(err, down()) }()
 	if err != nil {
 		return err
-	}
-	defer os.RemoveAll(dir)
-	archives, err := images.Build(ctx, dir)
-	if err != nil {
-		return err
-	}
-	l, err := lab.Up(ctx, lab.Options{Name: r.options.lab + "third", Laptops: 3, Images: archives})
-	if l != nil {
-		defer func() { err = errors.Join(err, l.Down(context.WithoutCancel(ctx))) }()
-	}
-	if err != nil {
-		return err
-	}
-	home := &rig{options: r.options, report: r.report}
-	if home.alice, err = connect(l.Laptop("alice")); err != nil {
-		return err
-	}
-	if home.bob, err = connect(l.Laptop("bob")); err != nil {
-		return err
-	}
-	for _, provider := range []string{"bob", "carol"} {
-		if err := accept(ctx, l.Laptop("alice"), l.Laptop(provider)); err != nil {
-			return fmt.Errorf("alice and %s: %w", provider, err)
-		}
-	}
-	if err := home.ensureNamespace(ctx); err != nil {
-		return err
-	}
-	if out, err := home.alice.Kith(ctx, "offload", namespace); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
 	}
 	at := map[string]string{}
 	for name, node := range map[string]string{"near": abroad, "far": "kith-carol", "there": "alice"} {
@@ -87,6 +58,46 @@ func third(ctx context.Context, r *rig) (err error) {
 	return nil
 }
 
+// three brings up a lab of three laptops, where alice consumes from bob and carol, with her namespace offloaded. Call down in any case.
+func three(ctx context.Context, r *rig, name string) (home *rig, down func() error, err error) {
+	down = func() error { return nil }
+	dir, err := os.MkdirTemp("", "kith-bench")
+	if err != nil {
+		return nil, down, err
+	}
+	defer os.RemoveAll(dir)
+	archives, err := images.Build(ctx, dir)
+	if err != nil {
+		return nil, down, err
+	}
+	l, err := lab.Up(ctx, lab.Options{Name: r.options.lab + name, Laptops: 3, Images: archives})
+	if l != nil {
+		down = func() error { return l.Down(context.WithoutCancel(ctx)) }
+	}
+	if err != nil {
+		return nil, down, err
+	}
+	home = &rig{options: r.options, report: r.report}
+	if home.alice, err = connect(l.Laptop("alice")); err != nil {
+		return nil, down, err
+	}
+	if home.bob, err = connect(l.Laptop("bob")); err != nil {
+		return nil, down, err
+	}
+	for _, provider := range []string{"bob", "carol"} {
+		if err := accept(ctx, l.Laptop("alice"), l.Laptop(provider)); err != nil {
+			return nil, down, fmt.Errorf("alice and %s: %w", provider, err)
+		}
+	}
+	if err := home.ensureNamespace(ctx); err != nil {
+		return nil, down, err
+	}
+	if out, err := home.alice.Kith(ctx, "offload", namespace); err != nil {
+		return nil, down, fmt.Errorf("%w\n%s", err, out)
+	}
+	return home, down, nil
+}
+
 // accept has a provider accept what a consumer asks for, by the commands that their owners would use.
 func accept(ctx context.Context, consumer, provider *lab.Laptop) error {
 	what := func(what string, is func() bool) error {
@@ -94,7 +105,7 @@ func accept(ctx context.Context, consumer, provider *lab.Laptop) error {
 		return err
 	}
 	if err := what("it asks", func() bool {
-		_, err := consumer.Kith(ctx, "peer", provider.Name(), "--cpu", "400m", "--memory", "512Mi", "--pods", "10", "--wait=false")
+		_, err := consumer.Kith(ctx, "peer", provider.Name(), "--cpu", "400m", "--memory", "512Mi", "--pods", "40", "--wait=false")
 		time.Sleep(200 * time.Millisecond) // questions have a rate
 		return err == nil
 	}); err != nil {
