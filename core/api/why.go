@@ -137,7 +137,9 @@ type Cause struct {
 	ExitCode  *int32       `json:"exitCode,omitempty"`
 	Restarts  int32        `json:"restarts,omitempty"`
 	Since     time.Time    `json:"since,omitzero"`
-	Said      string       `json:"said,omitempty"` // words of Kubernetes or of the peer, for people
+	// Transfer is how far an image is that the peer takes from this laptop; of ImagePulling.
+	Transfer *ImageTransfer `json:"transfer,omitempty"`
+	Said     string         `json:"said,omitempty"` // words of Kubernetes or of the peer, for people
 	// What is so, Why, and what Who can Do about it.
 	What string `json:"what"`
 	Why  string `json:"why,omitempty"`

@@ -156,6 +156,9 @@ func (b *Backend) whyFacts(ctx context.Context, c *Cluster, pod *corev1.Pod, pla
 			continue
 		}
 		f.Abroad = c.Fleet.Offloaded(p.Laptop, pod.Namespace, pod.Name)
+		if t, is := b.Giver.TransferTo(p.Laptop, pod); is {
+			f.Transfer = new(api.ImageTransfer(t))
+		}
 		if f.Offloading != nil {
 			f.TwinRefused = meta.FindStatusCondition(nso.Status.Conditions, consumer.ConditionNamed+p.Laptop)
 		}

@@ -169,6 +169,9 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{c.Laptop + " ended it: " + c.Detail, c.Said, "what made the pod makes another one; one that nothing makes again is to be applied again"}
 	},
 	api.CauseImagePulling: func(_ *api.Why, c *api.Cause) saying {
+		if t := c.Transfer; t != nil {
+			return saying{what: c.Laptop + " takes its image " + listed(c.Names) + " from here", why: progress(t)}
+		}
 		return saying{what: c.Laptop + " gets its image", why: c.Said}
 	},
 	api.CauseImage: func(_ *api.Why, c *api.Cause) saying {
@@ -351,4 +354,16 @@ func nonEmpty(words ...string) (out []string) {
 		}
 	}
 	return out
+}
+
+// progress says how far a transfer is.
+func progress(t *api.ImageTransfer) string {
+	said := fmt.Sprintf("%d MB are there", t.Sent/1_000_000)
+	if t.Size > 0 {
+		said = fmt.Sprintf("%d of %d MB are there", t.Sent/1_000_000, t.Size/1_000_000)
+	}
+	if left := t.Left(); left > 0 {
+		said += fmt.Sprintf(", %s left", left)
+	}
+	return said
 }

@@ -114,6 +114,9 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		if said := kith(t, alice, "status"); !strings.Contains(said, "bob takes shop/web:dev from here: ") {
 			t.Errorf("status says nothing of it:\n%s", said)
 		}
+		if said := kith(t, alice, "why", "-n", "shop", "first"); !strings.Contains(said, "bob takes its image docker.io/shop/web:dev from here") {
+			t.Errorf("kith why says nothing of it:\n%s", said)
+		}
 		if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
 			t.Fatal(err)
 		}

@@ -205,6 +205,16 @@ func (g *Giver) Taking(peer, image string) bool {
 	return err == nil && slices.ContainsFunc(g.Transfers(), func(t Transfer) bool { return t.Peer == peer && t.Image == name.String() })
 }
 
+// TransferTo is the transfer of an image of a pod to the peer that it is bound to; false: none goes on.
+func (g *Giver) TransferTo(peer string, pod *corev1.Pod) (Transfer, bool) {
+	for _, t := range g.Transfers() {
+		if t.Peer == peer && len(naming([]*corev1.Pod{pod}, t.Image)) > 0 {
+			return t, true
+		}
+	}
+	return Transfer{}, false
+}
+
 // naming are the pods that name an image.
 func naming(pods []*corev1.Pod, image string) (list []*corev1.Pod) {
 	for _, pod := range pods {

@@ -115,6 +115,9 @@ func (f *Facts) starting(waiting []api.Cause) (api.PodState, []api.Cause) {
 		}
 		return api.PodFailing, []api.Cause{c}
 	}
+	if t := f.Transfer; t != nil {
+		return api.PodStarting, []api.Cause{{Reason: api.CauseImagePulling, Laptop: at, Who: api.WhoNobody, Since: t.Began, Names: []string{t.Image}, Transfer: t}}
+	}
 	pulling, pulled := f.latest("Pulling"), f.latest("Pulled", "Failed")
 	if pulling != nil && (pulled == nil || lastTime(pulling).After(lastTime(pulled))) {
 		return api.PodStarting, []api.Cause{{Reason: api.CauseImagePulling, Laptop: at, Who: api.WhoNobody, Since: lastTime(pulling), Said: pulling.Message}}

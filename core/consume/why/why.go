@@ -32,6 +32,7 @@ type Facts struct {
 	// Of one that is bound to a peer's node.
 	Abroad      *v1alpha1.OffloadedPod // nil: the peer does not have it, or does not say
 	TwinRefused *metav1.Condition      // why the peer makes no namespace for it
+	Transfer    *api.ImageTransfer     // of its image, from here; nil: none goes on
 }
 
 // Place is a node on which the pod could be.

@@ -260,6 +260,13 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		"runs there":         {func(f *Facts) { f.runs("kith-bob", running(true)) }, "ready; Runs@bob(nobody)"},
 		"an image that is nowhere": {func(f *Facts) { f.runs("kith-bob", waits("ImagePullBackOff", "not found")) },
 			"failing; ImageNotPulled@bob(you) main ImagePullBackOff web:1 “not found”"},
+		"takes its image from here": {func(f *Facts) {
+			f.runs("kith-bob", waits("ContainerCreating", ""))
+			f.event("Pulling", 2)
+			f.event("Pulled", 1) // of another container
+			f.Transfer = &api.ImageTransfer{Image: "web:1", Sent: 1, Size: 2}
+		}, "starting; ImagePulling@bob(nobody) web:1"},
+		"took another's, and runs": {func(f *Facts) { f.runs("kith-bob", running(true)); f.Transfer = &api.ImageTransfer{} }, "ready; Runs@bob(nobody)"},
 
 		// Home has it.
 		"runs here":      {func(f *Facts) { f.runs("alice", running(true)) }, "ready; Runs@alice(nobody)"},
