@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/base/layout"
+	"kith.dev/core/base/memory"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/systemd"
 	"kith.dev/core/base/version"
@@ -45,7 +46,6 @@ import (
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/leader"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/memory"
 	"kith.dev/daemon/metrics"
 )
 
@@ -325,7 +325,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("contacts", d.contacts.Run)
 	keep("the directory", d.directory.Run)
 	keep("notices", d.heard)
-	keep("the memory", memory.Tidy)
+	keep("the memory", func(ctx context.Context) error { return memory.Tidy(ctx, memory.Daemon) })
 	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.peersMoved) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {

@@ -14,6 +14,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/klog/v2"
 
+	"kith.dev/core/base/memory"
 	"kith.dev/engine/config"
 	"kith.dev/engine/logs"
 	"kith.dev/engine/server"
@@ -85,6 +86,7 @@ func serve(c *config.Config, run func(context.Context, *slog.Logger) error) erro
 	defer stop()
 	defer context.AfterFunc(ctx, all.Stopping)()
 	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName)
+	go func() { _ = memory.Tidy(ctx, memory.Engine) }() // it ends with ctx alone
 	err := run(ctx, log)
 	if err == nil {
 		log.Info("stopped; pods run on")

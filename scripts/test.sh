@@ -25,7 +25,7 @@ case $kind in
     cost='^(TestCost|TestAnApplyCostsWhatItCountsAs|TestTidyingGivesMemoryBack)$'
     # The race detector needs cgo. Tests wait more than they compute: two packages for each processor.
     CGO_ENABLED=1 gotest -race -p "$((2 * $(nproc)))" -timeout 60m -skip "$cost" "$@" ./...
-    CGO_ENABLED=0 gotest -timeout 60m -run "$cost" "$@" ./core/trust/contract ./core/provide/hosting/... ./core/consume/kubelet ./core/consume/netpolicy ./core/agree/peering ./core/trust/wire/... ./daemon/memory
+    CGO_ENABLED=0 gotest -timeout 60m -run "$cost" "$@" ./core/trust/contract ./core/provide/hosting/... ./core/consume/kubelet ./core/consume/netpolicy ./core/agree/peering ./core/trust/wire/... ./core/base/memory
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only
     # the packages with goroutines of their own are; the rest shares the build's cache.
     cd engine

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -38,4 +39,53 @@ func TestPodsLeaveAPeerThatCannotGetTheirImage(t *testing.T) {
 		}
 		return out
 	})
+}
+
+// TestALargeImageComesOverASlowLink: of 300 MiB hardly a byte comes twice, although the link breaks in the middle.
+func TestALargeImageComesOverASlowLink(t *testing.T) {
+	const layer, layers, rate = 50 << 20, 6, 50_000_000
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	befriend(t, alice, bob)
+	file := devImage(t, "shop/large:1", layer, layer, layer, layer, layer, layer)
+	archive, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, said, err := alice.ExecInput(t.Context(), bytes.NewReader(archive), "kith", "image", "load"); err != nil {
+		t.Fatalf("%v\n%s%s", err, out, said)
+	}
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop")
+	if err := bob.Slow(t.Context(), lab.Link{Rate: rate}); err != nil {
+		t.Fatal(err)
+	}
+	before, began := received(t, bob), time.Now()
+	apply(t, alice, strings.Replace(solo("first", "kith-bob"), `"kith.dev/echo:1"`, `"shop/large:1"`, 1))
+	eventually(t, 5*time.Minute, "half of it has come", func() string {
+		if n := received(t, bob) - before; n < layer*layers/2 {
+			return fmt.Sprintf("%d bytes", n)
+		}
+		return ""
+	})
+	if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Minute, "the pod is ready", func() string {
+		out, err := alice.Kubectl(t.Context(), "-n", "shop", "get", "pod", "first", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err != nil || out != "True" {
+			return fmt.Sprintf("%s %v", out, err)
+		}
+		return ""
+	})
+	took, came := time.Since(began), received(t, bob)-before
+	needs := time.Duration(float64(came*8) / rate * float64(time.Second))
+	t.Logf("%d bytes came for %d; %s, of which the link needs %s (%.2f)", came, layer*layers, took.Round(time.Second/10), needs.Round(time.Second/10), took.Seconds()/needs.Seconds())
+	if came > layer*layers*106/100+4<<20 { // what a packet costs, and one piece more
+		t.Errorf("%d bytes came for %d", came, layer*layers)
+	}
 }

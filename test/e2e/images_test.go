@@ -28,20 +28,22 @@ import (
 // bulk is what the image of the story has beside its program, in bytes: five seconds of its link.
 const bulk = 32 << 20
 
-// devImage writes the archive of an image that no registry has, as docker save does.
-func devImage(t *testing.T, name string) string {
+// devImage writes the archive of an image that no registry has, as docker save does, with layers of so many bytes.
+func devImage(t *testing.T, name string, layers ...int64) string {
 	t.Helper()
 	dir := t.TempDir()
 	if _, err := images.Build(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	image, err := tarball.ImageFromPath(filepath.Join(dir, "echo.tar"), nil)
-	var layer v1.Layer
-	if err == nil {
-		layer, err = random.Layer(bulk, types.DockerLayer)
-	}
-	if err == nil {
-		image, err = mutate.AppendLayers(image, layer)
+	for _, size := range layers {
+		var layer v1.Layer
+		if err == nil {
+			layer, err = random.Layer(size, types.DockerLayer)
+		}
+		if err == nil {
+			image, err = mutate.AppendLayers(image, layer)
+		}
 	}
 	ref, wrong := gcr.NewTag(name)
 	if err != nil || wrong != nil {
@@ -74,7 +76,7 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 3})
 	alice, bob, carol := l.Laptop("alice"), l.Laptop("bob"), l.Laptop("carol")
 	befriend(t, alice, bob)
-	archive, err := os.ReadFile(devImage(t, "shop/web:dev"))
+	archive, err := os.ReadFile(devImage(t, "shop/web:dev", bulk))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,14 +75,14 @@ func TestTidyingGivesMemoryBack(t *testing.T) {
 	}
 	full := resident(t, "RssAnon")
 	clear(litter)
-	if runtime.GC(); readMemory().waste < waste {
+	if runtime.GC(); readMemory().waste < Daemon.Waste {
 		t.Errorf("garbage of 64 MiB counts as %d bytes of waste", readMemory().waste)
 	}
 	tidyNow()
 	if is := resident(t, "RssAnon"); is > full-(48<<10) {
 		t.Errorf("%d KiB are held, with the litter it was %d", is, full)
 	}
-	if m := readMemory(); m.waste > waste {
+	if m := readMemory(); m.waste > Daemon.Waste {
 		t.Errorf("%d bytes are waste after tidying", m.waste)
 	}
 }

@@ -1,4 +1,4 @@
-// Package memory keeps kithd small while it has nothing to do. The daemon runs it; nothing else may collect garbage by hand.
+// Package memory keeps a program small while it has nothing to do: kithd, and the built-in engine. Nothing else in them may collect garbage by hand.
 package memory
 
 import (
@@ -9,19 +9,25 @@ import (
 	"time"
 )
 
-const (
-	tidyEvery = 30 * time.Second
-	// Less than so many bytes of waste are not worth a collection.
-	waste = 6 << 20
-	// A daemon that allocates more than so many bytes within tidyEvery is at work.
-	calm = 8 << 20
+const tidyEvery = 30 * time.Second
+
+// Limits say when a program is tidied, in bytes.
+type Limits struct {
+	Waste uint64 // less than this is not worth a collection
+	Calm  uint64 // a program that allocates more within tidyEvery is at work
+}
+
+// Limits of kithd, and of the engine, whose heap is ten times as large, and which allocates for its own watches and leases all the time.
+var (
+	Daemon = Limits{Waste: 6 << 20, Calm: 8 << 20}
+	Engine = Limits{Waste: 16 << 20, Calm: 60 << 20}
 )
 
-// Tidy gives the memory back that work left behind, once kithd is calm. Go's collector lets a heap grow to twice of what
-// lives in it, and returns what is free over minutes: right for a busy server, too much for a daemon that sleeps. What
-// lives here is small; and most of what Go counts as living are WireGuard's packet buffers, of which hardly a page was ever
+// Tidy gives the memory back that work left behind, once the program is calm. Go's collector lets a heap grow to twice of what
+// lives in it, and returns what is free over minutes: right for a busy server, too much on a laptop that sleeps. What
+// lives in kithd is small; and most of what Go counts as living there are WireGuard's packet buffers, of which hardly a page was ever
 // touched, so that the garbage allowed beside them would be most of the process.
-func Tidy(ctx context.Context) error {
+func Tidy(ctx context.Context, limits Limits) error {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	var m heap
@@ -32,7 +38,7 @@ func Tidy(ctx context.Context) error {
 		case <-tick.C:
 		}
 		before := m.allocated
-		if m = readMemory(); m.allocated-before < calm && m.waste > waste {
+		if m = readMemory(); m.allocated-before < limits.Calm && m.waste > limits.Waste {
 			tidyNow()
 		}
 	}
