@@ -60,7 +60,7 @@ func TestDevelopmentJobs(t *testing.T) {
 		t.Helper()
 		out, said, err := alice.Exec(t.Context(), "sh", "-c", text)
 		if err != nil {
-			t.Fatalf("%v\n%s\n%s", err, out, said)
+			fail(t, "%v\n%s\n%s", err, out, said)
 		}
 		return out
 	}
@@ -72,7 +72,12 @@ func TestDevelopmentJobs(t *testing.T) {
 		if p := waitReady(t, alice, 1, "-n", "dev", "-l", "app=distccd")[0]; p.Spec.NodeName != "kith-bob" {
 			t.Fatalf("distccd is on %s", p.Spec.NodeName)
 		}
-		time.Sleep(3 * time.Second) // it has no probe that says when it listens: each would be in its log
+		eventually(t, 20*time.Second, "distccd listens", func() string {
+			if said := kith(t, alice, "kubectl", "-n", "dev", "logs", "deployment/distccd"); !strings.Contains(said, "preforking daemon started") {
+				return said
+			}
+			return ""
+		})
 		address := kith(t, alice, "kubectl", "-n", "dev", "get", "service", "distccd", "-o", "jsonpath={.spec.clusterIP}")
 		out := shell(t, fmt.Sprintf("mkdir -p /opt/dev/tmp/project && cd /opt/dev/tmp/project && %s\nchroot /opt/dev bash -c 'cd /tmp/project && DISTCC_HOSTS=%s/4 DISTCC_FALLBACK=0 make -j4 CC=\"distcc gcc\" && ./app'", project, address))
 		if !strings.Contains(out, "part 8 of part8.c\n") {
@@ -161,21 +166,6 @@ func TestDevelopmentJobs(t *testing.T) {
 				return ""
 			})
 			t.Log(kith(t, alice, "why", "-n", "dev", "deployment/"+name))
-		}
-	})
-	t.Run("a builder runs at home", func(t *testing.T) {
-		kith(t, alice, "kubectl", "create", "namespace", "build")
-		for _, file := range []string{"buildx.yaml", "buildx-rootless.yaml"} {
-			text, err := os.ReadFile(filepath.Join("testdata", "develop", file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			apply(t, alice, strings.NewReplacer("namespace: dev", "namespace: build", "kubernetes.io/hostname: kith-bob", "kubernetes.io/hostname: alice").Replace(string(text)))
-		}
-		for _, p := range waitReady(t, alice, 2, "-n", "build") {
-			if p.Spec.NodeName != "alice" {
-				t.Errorf("%s is on %s", p.Metadata.Name, p.Spec.NodeName)
-			}
 		}
 	})
 }
