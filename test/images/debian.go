@@ -74,7 +74,14 @@ func download(ctx context.Context, dir string) error {
 	if err := os.WriteFile(none, nil, 0o644); err != nil {
 		return err
 	}
-	said, err := command(ctx, dir, append([]string{"apt-get", "install", "-s", "--no-install-recommends", "-o", "Dir::State::status=" + none}, toolsHas...)...)
+	try := append([]string{"apt-get", "install", "-s", "--no-install-recommends", "-o", "Dir::State::status=" + none}, toolsHas...)
+	said, err := command(ctx, dir, try...)
+	if err != nil { // a machine that has not asked yet which packages there are
+		if _, err := command(ctx, dir, "apt-get", "update", "-q"); err != nil {
+			return err
+		}
+		said, err = command(ctx, dir, try...)
+	}
 	if err != nil {
 		return err
 	}
