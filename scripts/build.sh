@@ -93,7 +93,8 @@ count() {
   list() { (cd "$1" && go list -deps -f "$stale" "${@:2}" 2> >(follow >&2)); }
   total=$({
     list . ./cmd/... ./cli/man ./test/images/build
-    list engine . ./network/mark ./pause
+    GOFLAGS="$GOFLAGS $(scripts/patched.sh)" list engine .
+    list engine ./network/mark ./pause
     list $m/containerd -tags="$without" ./pull "${containerd[@]}"
     list $m/runc github.com/opencontainers/runc
     list $m/cni "${plugins[@]/#/github.com/containernetworking/plugins/plugins/}"
@@ -151,13 +152,17 @@ build_pause_now() {
 build_engine() {
   local in x
   in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api,base,local/cluster/k3sconfig,net/hostnet,net/netplan,net/nodedevice}; } |
-    sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
+    sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum|patch)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
   part kith-mark "$bin/cni/kith-mark" "$(inputs engine/network/mark)" gobuild engine "$ldflags" "$bin/cni/kith-mark" ./network/mark
   part kith-k8s "$bin/kith-k8s" "$in" build_engine_now "$x" ${stamp:+"$stamp"}
 }
-build_engine_now() { gobuild engine "$ldflags $1 -X main.version=$version" "$bin/kith-k8s" .; }
+build_engine_now() {
+  local modfile
+  modfile=$(scripts/patched.sh)
+  GOFLAGS="$GOFLAGS $modfile" gobuild engine "$ldflags $1 -X main.version=$version" "$bin/kith-k8s" .
+}
 
 build_cmd() {
   local in d name

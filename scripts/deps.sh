@@ -5,6 +5,7 @@
 set -euo pipefail
 packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
+  patch                                              # for engine/patches
   iproute2 nftables netbase iptables conntrack socat ethtool # what kubelet, kube-proxy and the CNI plugins call
   procps util-linux ca-certificates
 )
