@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-const tidyEvery = 30 * time.Second
-
-// Limits say when a program is tidied, in bytes.
+// Limits say when a program is tidied.
 type Limits struct {
-	Waste uint64 // less than this is not worth a collection
-	Calm  uint64 // a program that allocates more within tidyEvery is at work
+	Every time.Duration
+	Waste uint64 // bytes; less than this is not worth a collection
+	Calm  uint64 // bytes; a program that allocates more within Every is at work
 }
 
-// Limits of kithd, and of the engine, whose heap is ten times as large, and which allocates for its own watches and leases all the time.
+// Limits of kithd, and of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
+// collection takes ten times as long.
 var (
-	Daemon = Limits{Waste: 6 << 20, Calm: 8 << 20}
-	Engine = Limits{Waste: 16 << 20, Calm: 60 << 20}
+	Daemon = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20}
+	Engine = Limits{Every: 2 * time.Minute, Waste: 16 << 20, Calm: 200 << 20}
 )
 
 // Tidy gives the memory back that work left behind, once the program is calm. Go's collector lets a heap grow to twice of what
@@ -28,7 +28,7 @@ var (
 // lives in kithd is small; and most of what Go counts as living there are WireGuard's packet buffers, of which hardly a page was ever
 // touched, so that the garbage allowed beside them would be most of the process.
 func Tidy(ctx context.Context, limits Limits) error {
-	tick := time.NewTicker(tidyEvery)
+	tick := time.NewTicker(limits.Every)
 	defer tick.Stop()
 	var m heap
 	for {

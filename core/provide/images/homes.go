@@ -55,8 +55,8 @@ type Homes struct {
 // buffers are those of answers under way.
 type buffers struct{ pool sync.Pool }
 
-// piece is what is passed on at once: several records of TLS, so that kith-image wakes up less often.
-const piece = 64 << 10
+// piece is what is passed on at once, in bytes: several records of TLS, so that kith-image wakes up less often.
+const piece = 256 << 10
 
 // Get implements httputil.BufferPool.
 func (b *buffers) Get() []byte {
@@ -69,13 +69,16 @@ func (b *buffers) Get() []byte {
 // Put implements httputil.BufferPool.
 func (b *buffers) Put(old []byte) { b.pool.Put(&old) }
 
-// whole fills what it reads into, as far as there is something to come.
+// whole fills what it reads into, as far as that does not take long.
 type whole struct{ io.ReadCloser }
 
-func (w whole) Read(b []byte) (int, error) {
-	n, err := io.ReadFull(w.ReadCloser, b)
-	if errors.Is(err, io.ErrUnexpectedEOF) && n > 0 {
-		err = nil
+const soon = 200 * time.Millisecond
+
+func (w whole) Read(b []byte) (n int, err error) {
+	for began := time.Now(); n < len(b) && err == nil && time.Since(began) < soon; {
+		var more int
+		more, err = w.ReadCloser.Read(b[n:])
+		n += more
 	}
 	return n, err
 }
@@ -96,13 +99,21 @@ func (h *Homes) Run(ctx context.Context) error {
 		listener.Close()
 		return fmt.Errorf("socket for images of homes: %w", err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(h.serve), ReadHeaderTimeout: silent, ErrorLog: slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug)}
+	server := &http.Server{ConnContext: roomy, Handler: http.HandlerFunc(h.serve), ReadHeaderTimeout: silent, ErrorLog: slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// roomy lets a connection hold several pieces, so that who writes and who reads need not take turns.
+func roomy(ctx context.Context, conn net.Conn) context.Context {
+	if c, is := conn.(*net.UnixConn); is {
+		_ = c.SetWriteBuffer(4 * piece) // as far as the kernel lets it (net.core.wmem_max)
+	}
+	return ctx
 }
 
 func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
@@ -141,13 +152,10 @@ func (h *Homes) serve(w http.ResponseWriter, r *http.Request) {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			late.Stop()
-			limit := h.limit(consumer, most)
-			if limit != nil {
+			if limit := h.limit(consumer, most); limit != nil {
 				r.Body = &limited{r.Body, ctx, limit}
 			}
-			if limit == nil || most >= piece {
-				r.Body = whole{r.Body}
-			}
+			r.Body = whole{r.Body}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
