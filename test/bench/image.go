@@ -115,7 +115,7 @@ func fetch(ctx context.Context, by *http.Client, url string, want int) (float64,
 		return 0, err
 	}
 	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, make([]byte, 1<<20)) // as containerd reads (core/content.Copy)
 	if err == nil && (resp.StatusCode != http.StatusOK || n != int64(want)) {
 		err = fmt.Errorf("%s: %s, %d bytes for %d", url, resp.Status, n, want)
 	}

@@ -5,17 +5,15 @@
 package images
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"os/exec"
 	"strings"
+	"sync"
 
 	"kith.dev/core/api"
 )
@@ -32,10 +30,13 @@ const (
 	mostListed   = 8 << 20 // bytes of its list: some ten thousand images
 )
 
-// Store asks kith-image, a process for each call.
+// Store asks kith-image, a process for each call; those that read answer several questions one after another.
 type Store struct {
 	Program string        // path of kith-image
 	Socket  func() string // containerd's; "": this laptop has none that Kith knows
+
+	mu    sync.Mutex
+	spare *reader // waits for the next question; nil: none does
 }
 
 // Part is a part of an image: what its name means, or a manifest, configuration or layer by its digest.
@@ -53,12 +54,6 @@ type Description struct {
 	Size      int64  `json:"size"` // bytes of the whole
 }
 
-// description is what kith-image says before the bytes; there are none when it names a file that has them.
-type description struct {
-	Description
-	File string `json:"file"`
-}
-
 // part is what kith-image reads; the same as in kith.dev/engine/runtime/containerd/image.
 type part struct {
 	Socket string `json:"socket"`
@@ -66,63 +61,6 @@ type part struct {
 	Digest string `json:"digest,omitempty"`
 	From   int64  `json:"from,omitempty"`
 	Head   bool   `json:"head,omitempty"`
-}
-
-// Open gives what a part is, and its bytes. Close the reader, also when not all was read.
-func (s *Store) Open(ctx context.Context, p Part) (Description, io.ReadCloser, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	c, err := s.start(ctx, "read", part{s.Socket(), p.Image, p.Digest, p.From, p.Head}, nil)
-	if err != nil {
-		cancel()
-		return Description{}, nil, err
-	}
-	r := &reading{Reader: bufio.NewReaderSize(c.out, 64<<10), command: c, cancel: cancel}
-	var d description
-	line, err := r.ReadSlice('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &d)
-	}
-	if err == nil && d.File == "" {
-		return d.Description, r, nil
-	}
-	said := c.wait()
-	cancel()
-	if said == nil && err != nil {
-		said = fmt.Errorf("what kith-image reads: %w", err)
-	}
-	if said != nil {
-		return Description{}, nil, said
-	}
-	return openFile(d, p.From)
-}
-
-// openFile gives the bytes of a part from containerd's own file, which does not change: it is named by its digest.
-func openFile(d description, from int64) (Description, io.ReadCloser, error) {
-	f, err := os.Open(d.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: a part of it was removed a moment ago", ErrNotFound)
-	}
-	if err != nil {
-		return Description{}, nil, err
-	}
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		f.Close()
-		return Description{}, nil, err
-	}
-	return d.Description, f, nil
-}
-
-// reading is the output of a kith-image that is ended with it.
-type reading struct {
-	*bufio.Reader
-	command *command
-	cancel  context.CancelFunc
-}
-
-func (r *reading) Close() error {
-	r.cancel()
-	_ = r.command.wait() // it was killed, or had written all
-	return nil
 }
 
 // Load takes the images of an archive in, as docker save and podman save write them. name is for an archive whose image has none.
@@ -186,27 +124,39 @@ type command struct {
 
 // start runs kith-image with its order, and what comes after it, as standard input.
 func (s *Store) start(ctx context.Context, verb string, order any, in io.Reader) (*command, error) {
-	if s.Socket() == "" {
-		return nil, fmt.Errorf("%w: Kith knows no container runtime of this laptop's cluster", ErrNotFound)
+	c, err := s.prepare(ctx, verb)
+	if err != nil {
+		return nil, err
 	}
 	text, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
-	c := &command{Cmd: exec.CommandContext(ctx, s.Program, verb), ctx: ctx}
-	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB", "GOGC=50"}
 	c.Stdin = bytes.NewReader(append(text, '\n'))
 	if in != nil {
 		c.Stdin = io.MultiReader(c.Stdin, in)
 	}
+	return c, c.begin()
+}
+
+func (s *Store) prepare(ctx context.Context, verb string) (*command, error) {
+	if s.Socket() == "" {
+		return nil, fmt.Errorf("%w: Kith knows no container runtime of this laptop's cluster", ErrNotFound)
+	}
+	c := &command{Cmd: exec.CommandContext(ctx, s.Program, verb), ctx: ctx}
+	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB", "GOGC=50"}
 	c.Stderr = &c.said
+	return c, nil
+}
+
+func (c *command) begin() (err error) {
 	if c.out, err = c.StdoutPipe(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.Start(); err != nil {
-		return nil, fmt.Errorf("run kith-image: %w", err)
+		return fmt.Errorf("run kith-image: %w", err)
 	}
-	return c, nil
+	return nil
 }
 
 // wait gives how it ended, in its own words.

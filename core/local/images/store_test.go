@@ -2,13 +2,17 @@ package images
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -18,11 +22,39 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	in := bufio.NewReader(os.Stdin)
-	line, _ := in.ReadBytes('\n')
-	var p part
-	if err := json.Unmarshal(line, &p); err != nil || p.Socket != "/c.sock" {
-		panic(string(line))
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			os.Exit(0)
+		}
+		var p part
+		if err := json.Unmarshal(line, &p); err != nil || p.Socket != "/c.sock" {
+			panic(string(line))
+		}
+		if os.Args[1] != "read" || !answers(p) {
+			do(p, in)
+		}
 	}
+}
+
+// answers is what a kith-image says that goes on after it; false: this is its last.
+func answers(p part) bool {
+	switch {
+	case strings.Contains(p.Image, "gone"):
+		fmt.Println(`{"why":"gone: not found","missing":true}`)
+	case p.Image == "refused":
+		fmt.Println(`{"why":"containerd is away"}`)
+	case p.Image == "who":
+		fmt.Printf(`{"mediaType":"m","digest":"%d"}`+"\n", os.Getpid())
+	case filepath.IsAbs(p.Image):
+		fmt.Printf(`{"mediaType":"m","digest":%q,"size":6,"file":%q}`+"\n", p.Digest, p.Image)
+	default:
+		return false
+	}
+	return true
+}
+
+func do(p part, in io.Reader) {
 	switch {
 	case strings.Contains(p.Image, "gone"):
 		fmt.Fprintln(os.Stderr, "gone: not found")
@@ -32,8 +64,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case os.Args[1] == "read" && p.Image == "silent":
 		os.Exit(0)
-	case os.Args[1] == "read" && filepath.IsAbs(p.Image):
-		fmt.Printf(`{"mediaType":"m","digest":%q,"size":6,"file":%q}`+"\n", p.Digest, p.Image)
 	case os.Args[1] == "read":
 		fmt.Printf(`{"mediaType":"m","digest":%q,"size":%d}`+"\n", p.Digest, 1<<30)
 		for range 1 << 14 {
@@ -82,7 +112,67 @@ func TestAPartIsReadAsFarAsItIsWanted(t *testing.T) {
 	}
 }
 
-// TestAPartIsReadFromItsFile: kith-image has ended by then.
+// who asks a kith-image for its process.
+func who(t *testing.T, s *Store) string {
+	t.Helper()
+	d, r, err := s.Open(t.Context(), Part{Image: "who", Head: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(r); len(text) != 0 || err != nil || r.Close() != nil {
+		t.Errorf("%q %v", text, err)
+	}
+	return d.Digest
+}
+
+// TestOneProcessAnswersManyQuestions, as long as it lives, and one that waits is enough.
+func TestOneProcessAnswersManyQuestions(t *testing.T) {
+	s := newStore(t)
+	first := who(t, s)
+	if _, _, err := s.Open(t.Context(), Part{Image: "gone"}); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if again := who(t, s); again != first {
+		t.Errorf("process %s answered, and then %s", first, again)
+	}
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if next := who(t, s); next == first {
+		t.Error("a process answers that was killed")
+	}
+	// One whose caller goes is not asked again.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.Open(ctx, Part{Image: "who", Head: true}); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	who(t, s)
+	_, stream, err := s.Open(t.Context(), Part{Image: "web", Digest: "sha256:1"}) // which sends bytes, and is nobody's to ask meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := who(t, s)
+	if stream.Close(); who(t, s) != third {
+		t.Error("the one that waited is gone")
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { who(t, s) })
+	}
+	all.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spare == nil {
+		t.Error("none waits")
+	}
+}
+
+// TestAPartIsReadFromItsFile: containerd's own, which kith-image names.
 func TestAPartIsReadFromItsFile(t *testing.T) {
 	s := newStore(t)
 	file := filepath.Join(t.TempDir(), "blob")
@@ -107,6 +197,9 @@ func TestAPartIsReadFromItsFile(t *testing.T) {
 func TestWhatKithImageSays(t *testing.T) {
 	s := newStore(t)
 	if _, _, err := s.Open(t.Context(), Part{Image: "gone"}); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, _, err := s.Open(t.Context(), Part{Image: "refused"}); err == nil || errors.Is(err, ErrNotFound) || err.Error() != "containerd is away" {
 		t.Error(err)
 	}
 	if _, _, err := s.Open(t.Context(), Part{Image: "broken"}); err == nil || errors.Is(err, ErrNotFound) || len(err.Error()) > 4<<10 {

@@ -56,7 +56,7 @@ type Homes struct {
 type buffers struct{ pool sync.Pool }
 
 // piece is what is passed on at once, in bytes: several records of TLS, so that kith-image wakes up less often.
-const piece = 256 << 10
+const piece = 1 << 20
 
 // Get implements httputil.BufferPool.
 func (b *buffers) Get() []byte {

@@ -3,12 +3,12 @@
 //
 //	pull    an image for a guest, from its home or a registry: containerd asks whatever registry a name leads to, and follows it
 //	        wherever it sends on, from the laptop's own network; this stays on the internet and with the registries that the owner lists
-//	read    a part of an image, for a peer whose guest needs it
+//	read    parts of images, for peers whose guests need them
 //	import  images from an archive, as docker save and podman save write them
 //	list    what images there are
 //	remove  an image
 //
-// Its standard input is an order in JSON (for import, an archive after it). It ends with 3 where there is no such image.
+// Its standard input is an order in JSON (for import, an archive after it; for read, more orders). It ends with 3 where there is no such image.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 var commands = map[string]func(ctx context.Context, in io.Reader, out io.Writer) error{
-	"pull": pull, "read": readPart, "import": load, "list": list, "remove": remove,
+	"pull": pull, "read": readParts, "import": load, "list": list, "remove": remove,
 }
 
 const exitNotFound = 3
@@ -53,7 +53,7 @@ func main() {
 // mostOrder bounds an order.
 const mostOrder = 1 << 20
 
-// read takes the order, which is one line. What comes after it is left where it is.
+// read takes the order, which is one line. What comes after it is left where it is. io.EOF: there is none.
 func read(in io.Reader, order any) error {
 	line := make([]byte, 0, 512)
 	for one := make([]byte, 1); len(line) < mostOrder; {
@@ -61,6 +61,9 @@ func read(in io.Reader, order any) error {
 		if n == 1 && one[0] != '\n' {
 			line = append(line, one[0])
 			continue
+		}
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return io.EOF
 		}
 		if n == 1 || errors.Is(err, io.EOF) {
 			if err := json.Unmarshal(line, order); err != nil {

@@ -33,52 +33,86 @@ type part struct {
 	Head   bool   `json:"head,omitempty"`   // none of its bytes are
 }
 
-// description is a line of its own. The bytes come after it, unless it names a file that has them.
-type description struct {
+// answer is a line of its own. The bytes come after it, and are the end, unless it says why there are none, or names a file that has them.
+type answer struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
 	File      string `json:"file,omitempty"`
+	Why       string `json:"why,omitempty"`     // it is not to be had
+	Missing   bool   `json:"missing,omitempty"` // because it is not here
 }
 
-// readPart writes the description of a part of an image, and its bytes where they are in no file. A digest that is no part of the image is not found: what else is in
-// the store is nobody's business.
-func readPart(ctx context.Context, in io.Reader, out io.Writer) error {
-	var p part
-	client, err := begin(in, &p)
-	if err != nil {
-		return err
+// readParts answers one order after another, until there are no more: to begin takes longer than an answer.
+func readParts(ctx context.Context, in io.Reader, out io.Writer) error {
+	var client *containerd.Client
+	at := ""
+	defer func() {
+		if client != nil {
+			client.Close()
+		}
+	}()
+	for {
+		var p part
+		if err := read(in, &p); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if client == nil || at != p.Socket {
+			next, err := dial(p.Socket)
+			if err != nil {
+				return err
+			}
+			if client != nil {
+				client.Close()
+			}
+			client, at = next, p.Socket
+		}
+		a, r, err := describePart(ctx, client, p)
+		if err != nil {
+			a = answer{Why: err.Error(), Missing: errdefs.IsNotFound(err)}
+		}
+		if err := json.NewEncoder(out).Encode(a); err != nil {
+			return err
+		}
+		if r != nil {
+			// In large pieces, each of which is a call to containerd; and not by ReadFrom, which has small ones of its own.
+			_, err := io.CopyBuffer(struct{ io.Writer }{out}, io.NewSectionReader(r, p.From, max(0, r.Size()-p.From)), make([]byte, 1<<20))
+			return errors.Join(err, r.Close())
+		}
 	}
-	defer client.Close()
+}
+
+// describePart finds a part of an image; with the reader of its bytes where they are wanted and in no file. A digest that is no part of the image is
+// not found: what else is in the store is nobody's business.
+func describePart(ctx context.Context, client *containerd.Client, p part) (answer, content.ReaderAt, error) {
 	image, err := find(ctx, client, p.Image)
 	if err != nil {
-		return err
+		return answer{}, nil, err
 	}
 	store := client.ContentStore()
 	d := image.Target
 	if p.Digest == "" {
 		// Of an image whose layers are gone, as after unpacking with discard_unpacked_layers, nobody gets a half.
 		if whole, _, _, missing, err := images.Check(ctx, store, d, platforms.Default()); err != nil || !whole || len(missing) > 0 {
-			return errors.Join(fmt.Errorf("image %s is not whole: %w", p.Image, errdefs.ErrNotFound), err)
+			return answer{}, nil, errors.Join(fmt.Errorf("image %s is not whole: %w", p.Image, errdefs.ErrNotFound), err)
 		}
 	} else if d, err = within(ctx, store, d, digest.Digest(p.Digest)); err != nil {
-		return fmt.Errorf("image %s: %w", p.Image, err)
+		return answer{}, nil, fmt.Errorf("image %s: %w", p.Image, err)
 	}
 	r, err := store.ReaderAt(ctx, d)
 	if err != nil {
-		return err
+		return answer{}, nil, err
 	}
-	defer r.Close()
-	about := description{MediaType: d.MediaType, Digest: d.Digest.String(), Size: r.Size()}
+	a := answer{MediaType: d.MediaType, Digest: d.Digest.String(), Size: r.Size()}
 	if !p.Head {
-		about.File = fileOf(ctx, client, d, r.Size())
+		a.File = fileOf(ctx, client, d, r.Size())
 	}
-	if err := json.NewEncoder(out).Encode(about); err != nil || p.Head || about.File != "" {
-		return err
+	if p.Head || a.File != "" {
+		return a, nil, r.Close()
 	}
-	// In large pieces, each of which is a call to containerd; and not by ReadFrom, which has small ones of its own.
-	_, err = io.CopyBuffer(struct{ io.Writer }{out}, io.NewSectionReader(r, p.From, max(0, r.Size()-p.From)), make([]byte, 1<<20))
-	return err
+	return a, r, nil
 }
 
 // fileOf is where containerd's own store has a part, as it says itself; "" where it keeps its content in another way. Read by calls to containerd a
