@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -232,18 +233,23 @@ func TestBothGreetAtOnce(t *testing.T) {
 
 func bothGreetAtOnce(t *testing.T, alice, bob *laptop) {
 	t.Helper()
-	for range 5 {
+	const rounds = 5
+	var took []time.Duration
+	for range rounds {
 		var wg sync.WaitGroup
 		start := time.Now()
 		wg.Go(func() { alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")}) })
 		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")}) })
 		wg.Wait()
 		alice.do(order{Do: "rtt", ID: "bob"})
-		pace.Within(t, "the first answer", time.Since(start), byItself)
+		took = append(took, time.Since(start))
 		alice.do(order{Do: "remove", ID: "bob"})
 		bob.do(order{Do: "remove", ID: "alice"})
 		time.Sleep(50 * time.Millisecond)
 	}
+	// A packet that a busy machine loses costs WireGuard's five seconds, whoever greets first; handshakes that undo each other cost them again and again.
+	slices.Sort(took)
+	pace.Within(t, fmt.Sprintf("the first answer, in most of %v", took), took[rounds/2], byItself)
 }
 
 // TestRangesMayChange: the peers agree on other ranges while the tunnel is up.
