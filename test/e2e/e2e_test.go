@@ -296,7 +296,8 @@ func awaitGuests(t *testing.T, p *lab.Laptop) {
 	eventually(t, time.Minute, p.Name()+" takes guests", func() string {
 		nodes, err := p.Kubectl(t.Context(), "get", "nodes", "-l", v1alpha1.LabelFenced+"=true", "-o", "name")
 		if err != nil || nodes == "" {
-			return fmt.Sprintf("no node of it has a fence (%v)", err)
+			why, _ := p.Kith(t.Context(), "doctor")
+			return fmt.Sprintf("no node of it has a fence (%v)\n%s", err, why)
 		}
 		return ""
 	})

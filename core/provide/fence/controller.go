@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -36,7 +37,11 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
 		Watches(&v1alpha1.SharingPolicy{}, all).
-		WithOptions(controller.Options{NewQueue: queue.New})
+		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			q.Add(reconcile.Request{}) // also where nothing of these is there: until it was told so the fence is closed
+			return nil
+		})).
+		WithOptions(controller.Options{NewQueue: queue.New, ReconciliationTimeout: lookWithin})
 	if f.cfg.Group == 0 {
 		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
 			Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeMoved})).
@@ -53,6 +58,9 @@ func (f *Fence) asksOf(o client.Object) bool {
 	pod := o.(*corev1.Pod)
 	return pod.Labels[v1alpha1.LabelConsumer] == "" && (f.asks() && f.cfg.isHere(pod) || len(podOutOfRange(f.cfg.Pods, pod)) > 0)
 }
+
+// lookWithin bounds one look: what is never answered must not be the last.
+const lookWithin = 30 * time.Second
 
 // pace is the shortest time between two looks at everything: the first of many that come at once is not kept waiting.
 const pace = 200 * time.Millisecond
