@@ -2,7 +2,7 @@
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
 # soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
-# KITH_LABS is how many labs are up at a time (one more than there are processors: a lab waits more than it computes).
+# KITH_LABS is how many labs are up at a time (as many as there are processors, two at least: three on two were at a load of thirty).
 # panels: the tray by a mouse in five desktops: Xfce, which is in the lab's tests, too, LXQt and MATE, which are in the long ones, GNOME and Plasma (scripts/deps.sh panels).
 # KITH_TREE names a tree that a package was unpacked into (dpkg-deb -x); without, one is made of bin/.
 # packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root. packages-soak: also an
@@ -53,7 +53,7 @@ case $kind in
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)
     fi
-    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -parallel "${KITH_LABS:-$(($(nproc) + 1))}" -timeout 5h "$@" ./test/e2e/...
+    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -parallel "${KITH_LABS:-$(($(nproc) > 2 ? $(nproc) : 2))}" -timeout 5h "$@" ./test/e2e/...
     ;;
   packages | packages-soak)
     if [ "$(id -u)" != 0 ]; then
