@@ -41,7 +41,7 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 			q.Add(reconcile.Request{}) // also where nothing of these is there: until it was told so the fence is closed
 			return nil
 		})).
-		WithOptions(controller.Options{NewQueue: queue.New, ReconciliationTimeout: lookWithin})
+		WithOptions(controller.Options{NewQueue: queue.New})
 	if f.cfg.Group == 0 {
 		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
 			Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeMoved})).
@@ -58,9 +58,6 @@ func (f *Fence) asksOf(o client.Object) bool {
 	pod := o.(*corev1.Pod)
 	return pod.Labels[v1alpha1.LabelConsumer] == "" && (f.asks() && f.cfg.isHere(pod) || len(podOutOfRange(f.cfg.Pods, pod)) > 0)
 }
-
-// lookWithin bounds one look: what is never answered must not be the last.
-const lookWithin = 30 * time.Second
 
 // pace is the shortest time between two looks at everything: the first of many that come at once is not kept waiting.
 const pace = 200 * time.Millisecond

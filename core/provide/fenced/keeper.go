@@ -43,7 +43,6 @@ type Keeper struct {
 
 	mu    sync.Mutex
 	since time.Time // it works; zero: not yet
-	said  Verdict   // what was last logged of a fence of its own that is not alive
 }
 
 // New touches nothing.
@@ -52,9 +51,6 @@ func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
 // settles is how long after a change an agent that is not ready any more may be taken for one that is: longer than two probes in a row that fail
 // (packaging/chart), each at its latest.
 const settles = 20 * time.Second
-
-// patience with one look: a request that the API server never answers must not be the last.
-const patience = 30 * time.Second
 
 // SetupWithManager has the labels follow nodes and agents.
 func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
@@ -67,7 +63,7 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: agentChanged})).
 		WatchesRawSource(&k.inbox).
-		WithOptions(controller.Options{NewQueue: queue.New, ReconciliationTimeout: patience}).
+		WithOptions(controller.Options{NewQueue: queue.New}).
 		Complete(reconcile.Func(k.reconcile))
 }
 
@@ -138,36 +134,15 @@ func (k *Keeper) reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	for i := range w.Nodes {
 		nodes[w.Nodes[i].Name] = &w.Nodes[i]
 	}
-	var next time.Duration
 	for _, v := range w.Judge() {
 		if err := k.mark(ctx, nodes[v.Node], v); err != nil {
 			return ctrl.Result{}, err
 		}
-		if v.Node == k.cfg.Self && v.Why != Alive && v.Why != Elsewhere {
-			next = retry
-			k.say(v, w.Settled)
+		if v.Node == k.cfg.Self && v.Why == Down {
+			k.cfg.Log.Warn("no guests may run on this node", "node", v.Node, "why", string(v.Why), "more", v.More)
 		}
 	}
-	if left > 0 && (next == 0 || left < next) {
-		next = left
-	}
-	return ctrl.Result{RequeueAfter: next}, nil
-}
-
-// retry is how often a fence of its own is looked at again while it is not alive: nobody may tell when it is.
-const retry = 10 * time.Second
-
-// say logs, once, why no guest runs on the own node.
-func (k *Keeper) say(v Verdict, settled bool) {
-	k.mu.Lock()
-	was := k.said
-	if settled {
-		k.said = v
-	}
-	k.mu.Unlock()
-	if settled && was != v {
-		k.cfg.Log.Warn("no guests may run on this node", "node", v.Node, "why", string(v.Why), "more", v.More)
-	}
+	return ctrl.Result{RequeueAfter: max(0, left)}, nil
 }
 
 // mark writes the verdict on a node. While the verdict is Starting the label stays as it was: only kithd was restarted, and the kernel still has

@@ -76,12 +76,12 @@ func (t round) holder(r *http.Request, sent string) *http.Response {
 func (h *Homes) Held(w http.ResponseWriter, r *http.Request, taker identity.ID) {
 	digest := r.PathValue("digest")
 	ticket, err := images.ReadTicket(r.Header.Get(images.HeaderTicket), digest, time.Now())
-	if err != nil || ticket.Taker != taker || ticket.Holder != h.Me || !h.Hands(r.Context(), ticket.Home.Compact(), ticket.Image) {
+	consumer := ticket.Home.Compact()
+	most, allowed := h.Rate(consumer)
+	if err != nil || ticket.Taker != taker || ticket.Holder != h.Me || !allowed || !h.Hands(r.Context(), consumer, ticket.Image) {
 		peering.WriteProblem(w, &peering.Problem{Code: peering.CodeNotFound, Message: "no such part of an image here for this cluster"})
 		return
 	}
-	consumer := ticket.Home.Compact()
-	most, _ := h.Rate(consumer)
 	h.Giver.Hand(w, r, taker, ticket.Image, digest, func(body io.ReadCloser) io.ReadCloser {
 		if limit := h.limit(consumer, most); limit != nil {
 			return &limited{body, r.Context(), limit}

@@ -76,10 +76,10 @@ func TestALayerComesFromWhereHomeSendsIt(t *testing.T) {
 		w.Header().Set(images.HeaderTicket, sent)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	hands := true
+	hands, allowed := true, true
 	log := slog.New(slog.DiscardHandler)
 	holder := &Homes{
-		Me: bob.ID(), Log: log, Giver: images.New(one{image, digest, "from bob"}, bob, log), Rate: func(string) (int64, bool) { return 10, true },
+		Me: bob.ID(), Log: log, Giver: images.New(one{image, digest, "from bob"}, bob, log), Rate: func(string) (int64, bool) { return 10, allowed },
 		Hands: func(_ context.Context, consumer, which string) bool {
 			return hands && consumer == home.ID().Compact() && which == image
 		},
@@ -117,6 +117,7 @@ func TestALayerComesFromWhereHomeSendsIt(t *testing.T) {
 	for what, change := range map[string]func() (back func()){
 		"the holder is not known here":        func() func() { known = false; return func() { known = true } },
 		"its owner lets no others have it":    func() func() { hands = false; return func() { hands = true } },
+		"its contract with home ended":        func() func() { allowed = false; return func() { allowed = true } },
 		"the ticket is for somebody else":     func() func() { ticket.Taker = mallory.ID(); return func() { ticket.Taker = carol.ID() } },
 		"it names another holder":             func() func() { holder.Me = mallory.ID(); return func() { holder.Me = bob.ID() } },
 		"somebody else signed it":             func() func() { signer = mallory; return func() { signer = home } },
