@@ -16,7 +16,7 @@ func Within(t testing.TB, what string, took, limit time.Duration) {
 	if took <= limit {
 		return
 	}
-	if load := load(); load > 2*float64(runtime.NumCPU()) {
+	if load := load(); load > 4*float64(runtime.NumCPU()) {
 		t.Logf("%s: after %s, not %s, at a load of %.0f", what, took, limit, load)
 		return
 	}
