@@ -79,7 +79,7 @@ func TestBudgetsOfHomeHoldWhereGuestsRun(t *testing.T) {
 	kubectl(t, alice, "-n", "shop", "patch", "pdb", "guarded", "--type=merge", "-p", `{"spec":{"maxUnavailable":0}}`)
 	eventually(t, 30*time.Second, "none may go", func() string {
 		if out := kubectl(t, bob, "-n", twin, "get", "pdb", "guarded", "-o", "jsonpath={.status.disruptionsAllowed}"); out != "0" {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

@@ -51,7 +51,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 		t.Helper()
 		eventually(t, 10*time.Second, "kubectl shows what a yes gives", func() string {
 			if out := kubectl(t, bob, "get", "peeringrequests"); !strings.Contains(out, "WOULD GET") || !strings.Contains(out, want) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -125,7 +125,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	less := "asked cpu 100000, granted " + r.Granted["cpu"]
 	eventually(t, time.Minute, "alice is told that it is less than she asked for", func() string {
 		if out := kith(t, alice, "peers"); !strings.Contains(out, less) {
-			return out
+			return instead(out)
 		}
 		if out := kubectl(t, alice, "get", "peer", "bob", "-o", "jsonpath={.status.conditions[?(@.type=='GrantedInFull')].message}"); out != less {
 			return "the Peer says " + out

@@ -126,14 +126,14 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 		eventually(t, 20*time.Second, "a new namespace has its account and certificate", func() string {
 			out, _ := bob.Kubectl(t.Context(), "-n", "new", "get", "serviceaccount/default", "configmap/kube-root-ca.crt", "-o", "name")
 			if strings.Count(out, "\n") != 2 {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
 		kubectl(t, bob, "-n", "own", "create", "quota", "pods", "--hard=pods=5")
 		eventually(t, 20*time.Second, "a quota is counted", func() string {
 			if used := kubectl(t, bob, "-n", "own", "get", "quota", "pods", "-o", "jsonpath={.status.used.pods}"); used != "2" {
-				return used
+				return instead(used)
 			}
 			return ""
 		})
@@ -154,7 +154,7 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 		eventually(t, 30*time.Second, "home hears why a guest waits", func() string {
 			out := kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.name=refused,reason=FailedScheduling", "-o", "jsonpath={.items[*].message}")
 			if !strings.Contains(out, why) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -74,7 +74,7 @@ func TestDevelopmentJobs(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "distccd listens", func() string {
 			if said := kith(t, alice, "kubectl", "-n", "dev", "logs", "deployment/distccd"); !strings.Contains(said, "preforking daemon started") {
-				return said
+				return instead(said)
 			}
 			return ""
 		})
@@ -134,7 +134,7 @@ func TestDevelopmentJobs(t *testing.T) {
 		address := kith(t, alice, "kubectl", "-n", "shop", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
 		eventually(t, 20*time.Second, "web asks api by its name", func() string {
 			if out := shell(t, fmt.Sprintf("curl -s 'http://%s:8080/call?url=http://api:8081/?env'", address)); !strings.Contains(out, `\"name\": \"api-`) || !strings.Contains(out, "GREETING=hello") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -143,7 +143,7 @@ func TestDevelopmentJobs(t *testing.T) {
 		eventually(t, 30*time.Second, "a volume keeps it at home", func() string {
 			out := kith(t, alice, "why", "-n", "shop", "deployment/api")
 			if !strings.Contains(out, "it has a volume claim, and its volume is at home") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -161,7 +161,7 @@ func TestDevelopmentJobs(t *testing.T) {
 			name := strings.TrimSuffix(file, ".yaml")
 			eventually(t, 30*time.Second, name+" is refused", func() string {
 				if out := kith(t, alice, "why", "-n", "dev", "deployment/"+name); !strings.Contains(out, "bob refuses it: PodSecurity\n") || !strings.Contains(out, said) {
-					return out
+					return instead(out)
 				}
 				return ""
 			})

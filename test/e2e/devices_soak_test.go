@@ -117,7 +117,7 @@ func TestDevicesTravel(t *testing.T) {
 		eventually(t, 30*time.Second, "and what describes them", func() string {
 			out := kubectl(t, alice, "get", "node", "kith-bob", "-o", "jsonpath={.metadata.labels}")
 			if !strings.Contains(out, `"example.com/widget.model":"w9"`) || strings.Contains(out, "deploy.plugin") || strings.Contains(out, "example.com/other") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -148,7 +148,7 @@ func TestDevicesTravel(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "the contract says so", func() string {
 			if out := kith(t, alice, "contract", "list"); !strings.Contains(out, widget+" 1/1") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -158,7 +158,7 @@ func TestDevicesTravel(t *testing.T) {
 		eventually(t, 30*time.Second, "the scheduler says what is missing", func() string {
 			out := kubectl(t, alice, "get", "pod", "second", "-n", "shop", "-o", "jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}")
 			if !strings.Contains(out, "Insufficient "+widget) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -167,7 +167,7 @@ func TestDevicesTravel(t *testing.T) {
 		eventually(t, 30*time.Second, "bob says what is in use", func() string {
 			out := kubectl(t, alice, "get", "events", "-n", "shop", "--field-selector", "involvedObject.name=third")
 			if !strings.Contains(out, widget+": the pod asks for 1, 1 of 1 is in use") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -210,7 +210,7 @@ func TestFoundByNameWhereNoMulticastLeads(t *testing.T) {
 	var second string
 	eventually(t, 10*time.Second, "bob knows where he is", func() string {
 		if second = records(); !strings.Contains(second, to.String()) {
-			return second
+			return instead(second)
 		}
 		return ""
 	})

@@ -54,7 +54,7 @@ func TestDoctorAndMetrics(t *testing.T) {
 		want(t, found, "fail connect: 192.0.2.12:6450: no answer", "warning contract: bob cannot be asked", "fail ping: three packets had no answer")
 		eventually(t, 30*time.Second, "kith status says so", func() string {
 			if out := kith(t, alice, "status"); !strings.Contains(out, "warning: bob cannot be reached\n  no answer, for ") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

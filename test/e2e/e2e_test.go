@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -145,6 +146,9 @@ func eventually(t *testing.T, within time.Duration, what string, check func() st
 		}
 	}
 }
+
+// instead is what a check found in place of what it waits for. Where it found nothing at all, that is not there yet either.
+func instead(found string) string { return cmp.Or(found, "nothing") }
 
 // checking are the tests that are inside a check of eventually.
 var checking sync.Map

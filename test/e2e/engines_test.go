@@ -76,7 +76,7 @@ func TestEveryEngineWithEveryOther(t *testing.T) {
 	for _, me := range all {
 		eventually(t, time.Minute, me.Name()+" keeps no guests", func() string {
 			if out := kubectl(t, me, "get", "namespaces", "-o", "name"); strings.Contains(out, "shop-") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -67,7 +67,7 @@ func evictedAbroad(t *testing.T, alice, bob *lab.Laptop, twin string) {
 	for pod, why := range map[string]string{"silent": "local storage usage exceeds", first.Metadata.Name: `EmptyDir volume "heap" exceeds the limit "1Mi"`} {
 		took := eventually(t, 2*time.Minute, pod+" is evicted at home, and says why", func() string {
 			if got := endOf(t, alice, pod); !strings.HasPrefix(got, "Failed Evicted: ") || !strings.Contains(got, why) {
-				return got
+				return instead(got)
 			}
 			events := kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.name="+pod+",reason=Evicted", "-o", "jsonpath={.items[*].message}")
 			if !strings.Contains(events, why) {
@@ -95,7 +95,7 @@ func evictedAbroad(t *testing.T, alice, bob *lab.Laptop, twin string) {
 	defer kubectl(t, bob, "uncordon", "bob")
 	eventually(t, time.Minute, "the drained pod is evicted at home", func() string {
 		if got := endOf(t, alice, second); !strings.HasPrefix(got, "Failed Evicted: ") || !strings.HasSuffix(got, "[EvictionByEvictionAPI]") {
-			return got
+			return instead(got)
 		}
 		return ""
 	})
@@ -134,7 +134,7 @@ func budgetsHold(t *testing.T, alice *lab.Laptop) {
 		t.Helper()
 		eventually(t, time.Minute, "its pods are at "+want, func() string {
 			if got := places(); got != want {
-				return got
+				return instead(got)
 			}
 			return ""
 		})
@@ -142,7 +142,7 @@ func budgetsHold(t *testing.T, alice *lab.Laptop) {
 	is("kith-bob kith-bob")
 	eventually(t, 20*time.Second, "the budget knows them", func() string {
 		if got := kubectl(t, alice, "-n", "shop", "get", "pdb", "guarded", "-o", "jsonpath={.status.currentHealthy}"); got != "2" {
-			return got
+			return instead(got)
 		}
 		return ""
 	})

@@ -64,7 +64,7 @@ func (w *fenced) exposed(t *testing.T) {
 	eventually(t, 30*time.Second, "the owner is told which service gets no address", func() string {
 		out := kubectl(t, w.bob, "-n", "den", "describe", "service", "ssh")
 		if address("ssh") != "" || !strings.Contains(out, "port 22/TCP of this laptop is in use by another program") {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

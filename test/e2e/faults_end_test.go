@@ -134,7 +134,7 @@ func TestOffloadDuringACut(t *testing.T) {
 	w.run("replacements run at home at once", func(t *testing.T) {
 		eventually(t, 20*time.Second, "web runs at home", func() string {
 			if at := w.places("web"); strings.Count(at, "alice") != w.webs || strings.Contains(at, "not ready") {
-				return at
+				return instead(at)
 			}
 			return ""
 		})
@@ -174,7 +174,7 @@ func TestOffloadDuringACut(t *testing.T) {
 	apply(t, w.alice, web(w.webs)) // the node still counts as Ready, so some are bound to it
 	eventually(t, 10*time.Second, "pods are bound to bob", func() string {
 		if at := w.places("web"); !strings.Contains(at, "kith-bob") {
-			return at
+			return instead(at)
 		}
 		return ""
 	})

@@ -36,7 +36,7 @@ func TestGuestsAreKept(t *testing.T) {
 			defer func() {
 				eventually(t, time.Minute, "it is evicted at home", func() string {
 					if got := endOf(t, w.alice, name); !strings.HasPrefix(got, "Failed Evicted") {
-						return got
+						return instead(got)
 					}
 					return ""
 				})

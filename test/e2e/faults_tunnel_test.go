@@ -69,7 +69,7 @@ func TestNoUDPForAMinute(t *testing.T) {
 	}
 	eventually(t, 5*time.Second, "no pod is bound there any more", func() string {
 		if out := kubectl(t, w.alice, "get", "node", "kith-bob", "-o", "jsonpath={.spec.taints[*].key}"); !strings.Contains(out, "node.kubernetes.io/network-unavailable") {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

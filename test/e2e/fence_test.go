@@ -300,7 +300,7 @@ func (w *fenced) unruled(t *testing.T) {
 	for _, name := range all {
 		took := eventually(t, 10*time.Second, name+" is as it was", func() string {
 			if is := spec(name); is != was[name] {
-				return is
+				return instead(is)
 			}
 			return ""
 		})

@@ -211,7 +211,7 @@ func betweenTwoClusters(t *testing.T, alice, bob *lab.Laptop) {
 		}
 		eventually(t, 30*time.Second, "the informer has what "+p.Name()+" has, and nothing else", func() string {
 			if got := seen(); got != want {
-				return got
+				return instead(got)
 			}
 			return ""
 		})

@@ -150,7 +150,7 @@ func TestAnotherNetworkHasTheRangeOfGuests(t *testing.T) {
 		neighbour := netip.AddrFrom4([4]byte{b[0], b[1], b[2], 209}).String() // of the network, and of the guests' range
 		took := eventually(t, 20*time.Second, mover.Name()+" sends to its new network by that", func() string {
 			if out, _, _ := mover.Exec(t.Context(), "ip", "route", "get", neighbour); strings.Contains(out, "kith0") || !strings.Contains(out, "eth0") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -159,7 +159,7 @@ func TestAnotherNetworkHasTheRangeOfGuests(t *testing.T) {
 		eventually(t, 20*time.Second, "its Peer says so", func() string {
 			out := kubectl(t, mover, "get", "peer", other, "-o", `jsonpath={.status.conditions[?(@.type=="AddressesFree")].status} {.status.conditions[?(@.type=="AddressesFree")].message}`)
 			if !strings.HasPrefix(out, "False ") || !strings.Contains(out, was) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -172,7 +172,7 @@ func (h *hostile) snoops(t *testing.T) {
 	eventually(t, 30*time.Second, "alice's pod has an event", func() string {
 		out := kubectl(t, h.alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.name=snoop", "-o", "jsonpath={range .items[*]}{.type} {.reason} {.message}{\"\\n\"}{end}")
 		if !strings.Contains(out, "hostPID is not allowed") {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

@@ -183,7 +183,7 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		eventually(t, 10*time.Second, "the policy is on the twin namespace", func() string {
 			out := kubectl(t, bob, "get", "namespace", "-l", "kith.dev/consumer-name=alice", "-o", `jsonpath={.items[*].metadata.annotations.kith\.dev/registries}`)
 			if strings.Contains(out, "@home") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -191,7 +191,7 @@ func TestAnImageThatOnlyHomeHasRunsAtAPeer(t *testing.T) {
 		eventually(t, time.Minute, "the pod says that no registry has it", func() string {
 			out := kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.name=fourth", "-o", "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
 			if !strings.Contains(out, "Failed to pull image") && !strings.Contains(out, "failed to pull") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -73,7 +73,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 	eventually(t, 10*time.Second, "systemd is up", func() string {
 		out, _ := inside("systemctl", "is-active", "multi-user.target")
 		if out != "active\n" {
-			return out
+			return instead(out)
 		}
 		return ""
 	})
@@ -106,7 +106,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 	eventually(t, 30*time.Second, "a pod can be made", func() string {
 		out, err := inside("kith-k8s", "kubectl", "run", "echo", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
 		if err != nil {
-			return out
+			return instead(out)
 		}
 		return ""
 	})
@@ -165,7 +165,7 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 		eventually(t, 10*time.Second, "kithd is back", func() string {
 			out, err := inside("kith", "status")
 			if err != nil {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

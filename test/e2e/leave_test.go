@@ -33,7 +33,7 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 		t.Helper()
 		eventually(t, time.Minute, what+" is "+want, func() string {
 			if got := read(); got != want {
-				return got
+				return instead(got)
 			}
 			return ""
 		})
@@ -83,7 +83,7 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 		eventually(t, time.Minute, "pod asks says why it waits", func() string {
 			got := in("private", "get", "events", "--field-selector", "involvedObject.name=asks,reason=FailedScheduling", "-o", "jsonpath={.items[*].message}")
 			if !strings.Contains(got, says) {
-				return got
+				return instead(got)
 			}
 			return ""
 		})
@@ -187,7 +187,7 @@ func podOfOneTaint(t *testing.T, alice *lab.Laptop) string {
 func toleratesNow(t *testing.T, alice *lab.Laptop, uid string) {
 	eventually(t, time.Minute, "the node has the taint that evicts", func() string {
 		if out := kubectl(t, alice, "get", "node", "kith-bob", "-o", "jsonpath={.spec.taints[*].effect}"); out != "NoSchedule NoExecute" {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

@@ -40,7 +40,7 @@ func TestAServerClusterWithoutItsAPIServer(t *testing.T) {
 		w.unreachable("-I", gateway)
 		eventually(t, time.Minute, "another kithd works", func() string {
 			if now, _ := w.leader(t); now == pod {
-				return now
+				return instead(now)
 			}
 			return ""
 		})

@@ -203,7 +203,7 @@ spec:
 	kubectl(t, c.server, "-n", "shop", "delete", "pod/keeper", "pvc/data", "--wait=true")
 	eventually(t, time.Minute, "the volume and its folder go", func() string {
 		if out := kubectl(t, c.server, "get", "pv", "-o", "name"); strings.TrimSpace(out) != "" {
-			return out
+			return instead(out)
 		}
 		if folder() {
 			return "the folder is there"
@@ -369,7 +369,7 @@ func (c *office) power(t *testing.T) {
 	}
 	took := eventually(t, 2*time.Minute, "corp-3 is seen to be gone", func() string {
 		if out := kubectl(t, c.server, "get", "node", "corp-3", "--no-headers"); !strings.Contains(out, "NotReady") {
-			return out
+			return instead(out)
 		}
 		return ""
 	})
@@ -555,7 +555,7 @@ func TestANodeJoinsALaptop(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "guests stay on alice", func() string {
 		if out := kubectl(t, alice, "get", "runtimeclass", "kith-guest", "-o", "jsonpath={.scheduling.nodeSelector}"); !strings.Contains(out, `"alice"`) {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

@@ -87,7 +87,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		eventually(t, 10*time.Second, "the request arrives, with the address it came from", func() string {
 			var list []struct{ Code, Address string }
 			if out := kith(t, bob, "requests", "-o", "json"); json.Unmarshal([]byte(out), &list) != nil || len(list) != 1 || list[0].Code == "" {
-				return out
+				return instead(out)
 			}
 			at, err := alice.Address()
 			if code = list[0].Code; err != nil || list[0].Address != at.String() {
@@ -138,7 +138,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		}
 		eventually(t, 20*time.Second, "bob is told that the codes differ", func() string {
 			if out := kith(t, bob, "events", "-o", "json"); !strings.Contains(out, "found another code than the one here") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -192,7 +192,7 @@ func TestAnswersAndKeys(t *testing.T) {
 			eventually(t, 10*time.Second, p.Name()+" has revision 2", func() string {
 				out := kubectl(t, p, "get", "contracts", "-o", "jsonpath={range .items[*]}{.spec.revision} {.spec.resources.pods} {.status.state}{end}")
 				if out != "2 7 connected" {
-					return out
+					return instead(out)
 				}
 				return ""
 			})
@@ -201,7 +201,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		}
 		eventually(t, 10*time.Second, "the node has the new amounts", func() string {
 			if pods := kubectl(t, alice, "get", "node", "kith-bob", "-o", "jsonpath={.status.allocatable.pods}"); pods != "7" {
-				return pods
+				return instead(pods)
 			}
 			return ""
 		})

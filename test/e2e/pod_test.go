@@ -91,7 +91,7 @@ func (a *abroadIn) event(t *testing.T, pod, reason, says string) {
 				return ""
 			}
 		}
-		return out
+		return instead(out)
 	})
 }
 
@@ -124,7 +124,7 @@ func TestAPodAbroadKeepsItsContract(t *testing.T) {
 				got := a.get(t, "pod", name, `{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].lastState.terminated.reason} {.status.phase}`)
 				count, rest, _ := strings.Cut(got, " ")
 				if n, err := strconv.Atoi(count); err != nil || n < 2 || rest != last+" Running" {
-					return got
+					return instead(got)
 				}
 				return ""
 			})
@@ -137,7 +137,7 @@ func TestAPodAbroadKeepsItsContract(t *testing.T) {
 		eventually(t, 2*time.Minute, "the image is missing", func() string {
 			reason := a.get(t, "pod", "imageless", `{.status.containerStatuses[0].state.waiting.reason}`)
 			if reason != "ImagePullBackOff" && reason != "ErrImagePull" {
-				return reason
+				return instead(reason)
 			}
 			return ""
 		})
@@ -195,7 +195,7 @@ func TestAPodAbroadKeepsItsContract(t *testing.T) {
 		}
 		eventually(t, 30*time.Second, "the disruption budget protects it", func() string {
 			if got := a.get(t, "pdb", "all", "{.status.currentHealthy}"); got != "1" {
-				return got
+				return instead(got)
 			}
 			return ""
 		})
@@ -314,7 +314,7 @@ func resize(t *testing.T, a *abroadIn) {
 		eventually(t, time.Minute, "bob's book says "+want, func() string {
 			out := kubectl(t, a.bob, "get", "contracts", "-o", "jsonpath={.items[0].status.used.cpu}")
 			if out != want {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -381,7 +381,7 @@ func TestWorkloadsAbroadAreKeptByHome(t *testing.T) {
 		eventually(t, 2*time.Minute, "store-0 is another, and Ready", func() string {
 			got := a.get(t, "pod", "store-0", `{.metadata.uid} {.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
 			if strings.HasPrefix(got, uid) || !strings.HasSuffix(got, " kith-bob True") {
-				return got
+				return instead(got)
 			}
 			return ""
 		})
@@ -389,7 +389,7 @@ func TestWorkloadsAbroadAreKeptByHome(t *testing.T) {
 		eventually(t, time.Minute, "the last ones went", func() string {
 			left := kubectl(t, a.alice, "-n", "shop", "get", "pods", "-l", "app=store", "-o", "jsonpath={.items[*].metadata.name}")
 			if left != "store-0" {
-				return left
+				return instead(left)
 			}
 			return ""
 		})
@@ -405,7 +405,7 @@ func TestWorkloadsAbroadAreKeptByHome(t *testing.T) {
 	t.Run("cron jobs", func(t *testing.T) {
 		eventually(t, 3*time.Minute, "a run of the cron job succeeded", func() string {
 			if out := kubectl(t, a.alice, "-n", "shop", "get", "jobs", "-l", "from=tick", "-o", "jsonpath={.items[*].status.succeeded}"); !strings.Contains(out, "1") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -131,13 +131,13 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":8080},{"name":"more","port":81,"targetPort":8080}]}}`)
 		eventually(t, 10*time.Second, "the ConfigMap is new at bob", func() string {
 			if out := kubectl(t, bob, "-n", twin, "get", "configmap", "page", "-o", "jsonpath={.data}"); !strings.Contains(out, "made anew") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
 		eventually(t, 10*time.Second, "the label is in the Secret that its volume shows", func() string {
 			if out := kubectl(t, bob, "-n", twin, "get", "secret", "kith-pod-"+all["web on kith-bob"].Metadata.Name, "-o", "json"); !strings.Contains(decoded(out), "seen=\"later\"") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})

@@ -59,7 +59,7 @@ func TestPeersAreToldGoodbyeByARemovedLaptop(t *testing.T) {
 	}
 	eventually(t, time.Minute, "all is as before a restart", func() string {
 		if is := states(); is != "connected connected connected connected\n" {
-			return is
+			return instead(is)
 		}
 		return ""
 	})
@@ -76,7 +76,7 @@ func TestPeersAreToldGoodbyeByARemovedLaptop(t *testing.T) {
 	t.Logf("%s: %s", time.Since(began).Round(100*time.Millisecond), out)
 	eventually(t, 20*time.Second, "no peering is left", func() string {
 		if is := states(); is != "none none none none\n" {
-			return is
+			return instead(is)
 		}
 		return ""
 	})

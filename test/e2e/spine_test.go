@@ -80,7 +80,7 @@ func shareAWebApplication(t *testing.T, lan lab.Family, both bool) {
 			for _, p := range l.Laptops() {
 				eventually(t, 20*time.Second, p.Name()+" is well", func() string { // that the network plugin's routes settle
 					if out, err := p.Kith(t.Context(), "doctor"); err != nil {
-						return out
+						return instead(out)
 					}
 					return ""
 				})

@@ -263,7 +263,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 		eventually(t, 20*time.Second, "the node carries what the policy says", func() string {
 			out := kubectl(t, bob, "get", "node", "kith-alice", "-o", `jsonpath={.metadata.labels.company\.example/laptop} {.spec.taints[*].key} {.status.conditions[?(@.type=="Ready")].status}`)
 			if !strings.HasPrefix(out, "yes ") || !strings.Contains(out, "company.example/away") || !strings.HasSuffix(out, "True") {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -474,7 +474,7 @@ func cutFromTheCompany(t *testing.T, l *lab.Lab, lives string, long time.Duratio
 	eventually(t, 40*time.Second, "kubectl says why", func() string {
 		out, err := front(t, alice, "-n", "team", "get", "pods")
 		if err == nil || !strings.Contains(out, "tethered to bob") {
-			return out
+			return instead(out)
 		}
 		t.Log(out)
 		return ""
@@ -692,7 +692,7 @@ spec:
 		out := kubectl(t, bob, "-n", "admin", "get", "pod", "host", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}") +
 			kubectl(t, bob, "-n", "admin", "get", "events", "-o", "jsonpath={.items[*].message}")
 		if !strings.Contains(out, "baseline") {
-			return out
+			return instead(out)
 		}
 		t.Log(out)
 		return ""

@@ -63,7 +63,7 @@ func TestAMetricsServerOfTheOwnersOwnTakesOver(t *testing.T) {
 		eventually(t, 3*time.Minute, "kubectl top shows "+what, func() string {
 			out, _ = alice.Kubectl(t.Context(), append([]string{"top"}, args...)...)
 			if !regexp.MustCompile(`(?m)^` + what + `\s+[0-9]+m\s.*\b[0-9]+Mi`).MatchString(out) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -73,7 +73,7 @@ func TestAMetricsServerOfTheOwnersOwnTakesOver(t *testing.T) {
 		out, _ := alice.Kubectl(t.Context(), "get", "apiservice", "v1beta1.metrics.k8s.io", "-o",
 			`jsonpath={.spec.service.name} {.status.conditions[?(@.type=="Available")].status}`)
 		if out != "metrics-server True" {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

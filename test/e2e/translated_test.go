@@ -112,11 +112,11 @@ func TestAWrongRangeIsToldAndClosesTheCluster(t *testing.T) {
 	eventually(t, time.Minute, "status says that the range is wrong", func() string {
 		out, stderr, err := bob.Exec(t.Context(), "kith", "status")
 		if err != nil {
-			return stderr
+			return instead(stderr)
 		}
 		for _, word := range []string{"podRange is 10.99.0.0/16", "node bob", "10.42."} {
 			if !strings.Contains(out, word) {
-				return out
+				return instead(out)
 			}
 		}
 		return ""

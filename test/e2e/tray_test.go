@@ -96,7 +96,7 @@ func TestTray(t *testing.T) {
 	eventually(t, 10*time.Second, "the node is Ready", func() string {
 		out := kubectl(t, alice.laptop, "get", "node", "kith-bob", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		if out != "True" {
-			return out
+			return instead(out)
 		}
 		return ""
 	})

@@ -26,7 +26,7 @@ func topAndAutoscalers(t *testing.T, alice *lab.Laptop, home, away *pod) {
 				return err.Error()
 			}
 			if !regexp.MustCompile(`(?m)^` + what + `\s+[0-9]+m\s.*\b[0-9]+Mi`).MatchString(out) {
-				return out
+				return instead(out)
 			}
 			return ""
 		})
@@ -43,7 +43,7 @@ func topAndAutoscalers(t *testing.T, alice *lab.Laptop, home, away *pod) {
 		out := kubectl(t, alice, "-n", "shop", "get", "hpa", "web", "-o",
 			`jsonpath={.status.conditions[?(@.type=="ScalingActive")]}{" "}{.status.currentMetrics[*].resource.current.averageValue}`)
 		if !strings.Contains(out, `"status":"True"`) || !regexp.MustCompile(`} [0-9]+m?$`).MatchString(out) {
-			return out
+			return instead(out)
 		}
 		return ""
 	})
