@@ -217,9 +217,24 @@ func betweenTwoClusters(t *testing.T, alice, bob *lab.Laptop) {
 		})
 		t.Logf("round %d: the informer shows %s alone after %s", round, p.Name(), time.Since(began).Round(time.Millisecond))
 		// kubectl get -w ends with the switch, without an error, and has shown nothing of the other.
-		watching := exec.CommandContext(ctx, program, "kubectl", "--kubeconfig", file, "-n", "default", "get", "configmaps", "-w", "-o", "jsonpath={.data.of}{' '}")
-		var out bytes.Buffer
-		watching.Stdout, watching.Stderr, watching.Env = &out, &out, env
+		shows, err := os.Create(filepath.Join(t.TempDir(), "shows"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		says, err := os.Create(filepath.Join(t.TempDir(), "says"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func(f *os.File) string {
+			text, err := os.ReadFile(f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		until, end := context.WithTimeout(ctx, 5*time.Minute) // one that is told nothing would watch for ever
+		watching := exec.CommandContext(until, program, "kubectl", "-v=6", "--kubeconfig", file, "-n", "default", "get", "configmaps", "-w", "-o", "jsonpath={.data.of}{' '}")
+		watching.Stdout, watching.Stderr, watching.Env = shows, says, env
 		if err := watching.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -232,14 +247,23 @@ func betweenTwoClusters(t *testing.T, alice, bob *lab.Laptop) {
 			}
 			return ""
 		})
-		time.Sleep(500 * time.Millisecond) // its watch has begun
+		eventually(t, 20*time.Second, "its watch has begun", func() string {
+			for line := range strings.Lines(read(says)) {
+				if strings.Contains(line, "watch=true") && strings.Contains(line, "200 OK") {
+					return ""
+				}
+			}
+			return instead(read(says))
+		})
 		other := bob
 		if p == bob {
 			other = alice
 		}
 		door.Lead(to(other))
-		if err := watching.Wait(); err != nil || strings.Contains(out.String(), other.Name()) || !strings.Contains(out.String(), p.Name()) {
-			t.Errorf("kubectl get -w at %s: %v\n%s", p.Name(), err, out.String())
+		err = watching.Wait()
+		end()
+		if out := read(shows); err != nil || strings.Contains(out, other.Name()) || !strings.Contains(out, p.Name()) {
+			t.Errorf("kubectl get -w at %s: %v\n%s\n%s", p.Name(), err, out, read(says))
 		}
 		door.Lead(to(p))
 	}
