@@ -164,8 +164,7 @@ func (b *Backend) count(ctx context.Context, c *Cluster, s *api.Status) error {
 }
 
 func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.ResourceList) error {
-	var policy v1alpha1.SharingPolicy
-	err := c.Client.Get(ctx, named(api.DefaultPolicy), &policy)
+	policy, err := c.policy(ctx, api.DefaultPolicy)
 	if apierrors.IsNotFound(err) {
 		s.Sharing = api.Sharing{Why: "there is no policy named " + api.DefaultPolicy}
 		return nil
@@ -178,7 +177,7 @@ func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.Resour
 		return internal(err)
 	}
 	s.Sharing = api.Sharing{
-		Policy: policy.Name, Share: policyView(&policy).Amounts.Share(), Amounts: quantities(sharing.Offered(&policy, there)),
+		Policy: policy.Name, Share: policyView(policy).Amounts.Share(), Amounts: quantities(sharing.Offered(policy, there)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
 	if policy.Spec.Paused {

@@ -74,14 +74,24 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	return v
 }
 
+// policy is the one of that name. Where the memory has none the API server is asked: kubectl may have made it a moment ago. With
+// NotFound comes an empty one of that name.
+func (c *Cluster) policy(ctx context.Context, name string) (*v1alpha1.SharingPolicy, error) {
+	policy := &v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := c.Client.Get(ctx, named(name), policy)
+	if apierrors.IsNotFound(err) {
+		err = c.Fresh.Get(ctx, named(name), policy)
+	}
+	return policy, err
+}
+
 // SetPolicy applies a change to a policy, or makes it.
 func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error) {
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Policy{}, err
 	}
-	policy := &v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	err = c.Client.Get(ctx, named(name), policy)
+	policy, err := c.policy(ctx, name)
 	fresh := apierrors.IsNotFound(err)
 	if err != nil && !fresh {
 		return api.Policy{}, internal(err)

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
-	"kith.dev/core/api/v1alpha1"
 )
 
 // changes remembers the last change of a policy that this process made.
@@ -58,13 +57,12 @@ func (b *Backend) unmake(ctx context.Context, last *lastChange, dry api.DryRun) 
 		return api.Policy{}, err
 	}
 	name := last.is.Name
-	var policy v1alpha1.SharingPolicy
-	err = c.Client.Get(ctx, named(name), &policy)
+	policy, err := c.policy(ctx, name)
 	if apierrors.IsNotFound(err) || err == nil && policy.Generation != last.is.Generation {
 		return api.Policy{}, changedSince(name)
 	}
 	if err == nil {
-		err = c.writer(dry).Delete(ctx, &policy, client.Preconditions{UID: &policy.UID, ResourceVersion: &policy.ResourceVersion})
+		err = c.writer(dry).Delete(ctx, policy, client.Preconditions{UID: &policy.UID, ResourceVersion: &policy.ResourceVersion})
 	}
 	switch {
 	case apierrors.IsConflict(err):
