@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -259,6 +260,42 @@ type backend struct {
 	server.Backend
 	upkeep *upkeep
 	events *events
+}
+
+// List gives with nothing no revision of after it looked. kine asks for that when it has found nothing (0.16, sqllog.SQLLog.List): what is
+// made in between, the first of its kind, would be in no list, and in no watch from that revision on. The revision of before may tell a
+// watch of more than it needs to hear, which does no harm. So with Get.
+func (b backend) List(ctx context.Context, key, end string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
+	before, err := b.before(ctx, revision)
+	if err != nil {
+		return 0, nil, err
+	}
+	now, found, err := b.Backend.List(ctx, key, end, limit, revision, keysOnly)
+	if len(found) == 0 {
+		now = min(now, before)
+	}
+	return now, found, err
+}
+
+// Get is as List is.
+func (b backend) Get(ctx context.Context, key string, revision int64, keysOnly bool) (int64, *server.KeyValue, error) {
+	before, err := b.before(ctx, revision)
+	if err != nil {
+		return 0, nil, err
+	}
+	now, found, err := b.Backend.Get(ctx, key, revision, keysOnly)
+	if found == nil {
+		now = min(now, before)
+	}
+	return now, found, err
+}
+
+// before is the revision now, to look at what is newest (0); who asks for another has that.
+func (b backend) before(ctx context.Context, revision int64) (int64, error) {
+	if revision != 0 {
+		return math.MaxInt64, nil
+	}
+	return b.CurrentRevision(ctx)
 }
 
 // Compact is asked for by the API server every five minutes, for what was the newest revision the last time.
