@@ -88,7 +88,7 @@ func (o order) pull(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("containerd: %w", err)
 	}
 	leased := leases.WithLease(ctx, lease.ID)
-	for pause := time.Second; ; pause *= 2 {
+	for pause := leastPause; ; pause *= 2 {
 		o.broken.Store(false)
 		_, err = client.Pull(leased, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
 			containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded()))
@@ -120,8 +120,11 @@ func waited(ctx context.Context, pause time.Duration) bool {
 // keptFor is how long a part of an image waits for the rest: longer than a pull may take.
 const keptFor = time.Hour
 
-// mostPause is the longest between two attempts to go on with an image from home: 31 s for all of them, then the kubelet tries again.
-const mostPause = 16 * time.Second
+// Pauses between two attempts to go on with an image from home: half a minute for all of them, then the kubelet tries again.
+const (
+	leastPause = 250 * time.Millisecond
+	mostPause  = 16 * time.Second
+)
 
 // resolve finds what a name means, at home or else at the registry, and from where that is to be had.
 func (o order) resolve(ctx context.Context, named reference.Named) (remotes.Resolver, ocispec.Descriptor, error) {
