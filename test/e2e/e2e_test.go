@@ -100,9 +100,6 @@ func logs(t *testing.T, l *lab.Lab) {
 	for _, p := range l.Laptops() {
 		out, _, err := p.Exec(context.Background(), "sh", "-c", "tail -n 60 /var/log/kith/*.log /var/log/*.log 2>/dev/null")
 		t.Logf("--- %s (%v)\n%s", p.Name(), err, out)
-		if what := deadWatch(p); what != "" {
-			t.Logf("--- %s: %s", p.Name(), what)
-		}
 	}
 }
 
