@@ -66,10 +66,7 @@ func serve(t *testing.T, answer func(q *dns.Msg) *dns.Msg) string {
 		}
 		w.WriteMsg(m)
 	})
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	stream, err := net.Listen("tcp", packets.LocalAddr().String())
-	must(t, err)
+	packets, stream := bothAt(t)
 	for _, s := range []*dns.Server{{PacketConn: packets, Handler: handler}, {Listener: stream, Handler: handler}} {
 		started := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(started) }
@@ -78,6 +75,22 @@ func serve(t *testing.T, answer func(q *dns.Msg) *dns.Msg) string {
 		t.Cleanup(func() { s.Shutdown() })
 	}
 	return packets.LocalAddr().String()
+}
+
+// bothAt listens at one port of loopback; a port that is free for packets may be taken for streams.
+func bothAt(t *testing.T) (net.PacketConn, net.Listener) {
+	var err error
+	for range 20 {
+		packets, wrong := net.ListenPacket("udp", "127.0.0.1:0")
+		must(t, wrong)
+		var stream net.Listener
+		if stream, err = net.Listen("tcp", packets.LocalAddr().String()); err == nil {
+			return packets, stream
+		}
+		packets.Close()
+	}
+	t.Fatal(err)
+	return nil, nil
 }
 
 func newDNS(t *testing.T, domain string, servers ...string) *DNS {
