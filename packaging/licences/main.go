@@ -63,8 +63,8 @@ func linked(programs []string) ([]module, error) {
 		}
 		// runc and the plugins of containerd are main modules, or dependencies of ours that have the program in them.
 		for _, m := range append(info.Deps, &info.Main) {
-			if m.Replace != nil {
-				m = m.Replace
+			if r := m.Replace; r != nil && r.Version != "" && r.Version != "(devel)" { // else a copy with patches (engine/patches), under the licence of what it is made of
+				m = r
 			}
 			if m.Path == "kith.dev" || strings.HasPrefix(m.Path, "kith.dev/") || strings.HasPrefix(m.Path, ".") || m.Version == "" || m.Version == "(devel)" {
 				continue
