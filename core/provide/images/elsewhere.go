@@ -24,14 +24,6 @@ type round struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t round) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.trip(r)
-	if err == nil && resp.Request != nil { // whose host is the home, or the holder
-		resp.Body = t.h.turns.take(r.Context(), resp.Request.URL.Host+" "+path.Dir(r.URL.Path), resp.Body)
-	}
-	return resp, err
-}
-
-func (t round) trip(r *http.Request) (*http.Response, error) {
 	resp, err := t.home.Bulk().RoundTrip(r)
 	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
 		return resp, err

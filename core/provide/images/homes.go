@@ -50,7 +50,6 @@ type Homes struct {
 
 	limits  sync.Map // by consumer, a *rate.Limiter
 	buffers buffers
-	turns   turns
 }
 
 // buffers are those of answers under way.
