@@ -203,24 +203,24 @@ func (s *screen) row(menu image.Rectangle, n int) image.Point {
 	s.t.Helper()
 	dark := s.still()
 	seen, nth := image.Rectangle{}, 0
-	pause := 60 * time.Millisecond
 	for y := menu.Min.Y + 2; y < menu.Max.Y; y += 9 {
 		if y < seen.Max.Y {
 			continue
 		}
 		at := image.Pt(menu.Min.X+menu.Dx()/2, y)
 		s.point(at)
-		time.Sleep(pause)
-		if y+9 >= menu.Max.Y && pause < 200*time.Millisecond { // once more, for a machine that has more to do
-			y, pause, seen, nth = menu.Min.Y, 4*pause, image.Rectangle{}, 0
-		}
 		band := image.Rect(menu.Min.X, y-40, menu.Max.X, y+40) // clocks tick elsewhere
-		lit := differ(within(dark, band), within(s.look(), band))
-		if lit.Dy() >= 12 && lit.Dy() <= 60 && lit.Dx() > menu.Dx()/3 && at.In(lit) {
+		// A line that is lit says so; one that cannot be chosen is one that several looks found dark, however slow looks and panels are.
+		for begin, looks := time.Now(), 0; looks < 4 || time.Since(begin) < 400*time.Millisecond; looks++ {
+			lit := differ(within(dark, band), within(s.look(), band))
+			if lit.Dy() < 12 || lit.Dy() > 60 || lit.Dx() <= menu.Dx()/3 || !at.In(lit) {
+				continue
+			}
 			seen = lit
 			if nth++; nth == n {
 				return image.Pt(at.X, lit.Min.Y+lit.Dy()/2)
 			}
+			break
 		}
 	}
 	s.picture("failed")
@@ -324,11 +324,10 @@ func (h hand) shut(menu image.Rectangle) {
 // aside is where neither panels nor menus are.
 var aside = image.Pt(5, 450)
 
-// unfold opens the submenu of a line in an open menu and gives where it is.
-func (h hand) unfold(menu image.Rectangle, line image.Point) (below image.Rectangle) {
+// unfold opens the submenu of a line in an open menu and gives where it is. Before is the screen before the mouse was in the menu: where it
+// is slow, the mouse that looks for the line has the submenu open by then.
+func (h hand) unfold(before image.Image, menu image.Rectangle, line image.Point) (below image.Rectangle) {
 	h.t.Helper()
-	h.point(aside)
-	before := h.still()
 	h.point(line)
 	if h.inline {
 		h.tool("xdotool", "click", "1")
@@ -429,7 +428,8 @@ func (h hand) staysWhereItIs(bob image.Point) {
 		h.t.Errorf("%s: peers came, and in the open menu something else is at %v", h.screen.name, moved)
 	}
 	h.part("came", menu)
-	deed := h.row(h.unfold(menu, bob), 1)
+	h.point(aside)
+	deed := h.row(h.unfold(h.still(), menu, bob), 1)
 	h.point(deed)
 	h.tool("xdotool", "click", "1")
 	h.called("Ask B")
@@ -520,23 +520,25 @@ func (h hand) hasRoom() {
 		h.waits(last, "dora")
 		menu := h.open()
 		h.part(fmt.Sprint("peers-", n), menu)
+		before := h.still()
 		h.t.Logf("%s: with %d peers the menu is %d by %d", h.screen.name, n, menu.Dx(), menu.Dy())
 		if most := map[bool]int{true: 640, false: 768}[n <= 6]; menu.Dy() > most {
 			h.t.Errorf("%s: with %d peers the menu is %v, %d is the screen", h.screen.name, n, menu, most)
 		}
 		switch n {
 		case 1:
-			below := h.unfold(menu, h.row(menu, 2))
+			below := h.unfold(before, menu, h.row(menu, 2))
 			h.part("submenu", menu.Union(below))
 		case 20:
-			more := h.unfold(menu, h.row(menu, 2+8))
+			more := h.unfold(before, menu, h.row(menu, 2+8))
 			h.part("more", menu.Union(more))
 			who := "uma"
 			if h.inline { // the first one's line can only be read, and what can be done is below it
 				who = "judy"
 				h.point(h.row(more, 1))
 			} else {
-				deeds := h.unfold(more, h.row(more, 12))
+				before = h.still()
+				deeds := h.unfold(before, more, h.row(more, 12))
 				h.part("third", menu.Union(more).Union(deeds))
 				h.point(h.row(deeds, 1))
 			}
