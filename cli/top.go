@@ -41,7 +41,7 @@ some seconds ago, requested what the pods ask for, and granted what the contract
 }
 
 // of writes an amount for a column: "-" where it is not known.
-func of(r api.Resources, name string) string { return cmp.Or(screen.Rounded(name, r[name]), "-") }
+func of(r api.Resources, name string) string { return cmp.Or(api.Rounded(name, r[name]), "-") }
 
 var topListing = listing[api.Top]{
 	match: func(x api.Top, name string) bool { return x.Peer == name }, noun: "contract with a peer", others: "kith top",
@@ -55,10 +55,10 @@ var topListing = listing[api.Top]{
 		}},
 		{Title: "COUNT", Cell: func(x api.Top) string { return of(x.Used, api.Pods) + " of " + of(x.Granted, api.Pods) }},
 		{Title: "CPU USED", Cell: func(x api.Top) string { return of(x.Used, api.CPU) }},
-		{Title: "REQUESTED", Cell: func(x api.Top) string { return cmp.Or(screen.Rounded(api.CPU, x.Requested[api.CPU]), "0") }},
+		{Title: "REQUESTED", Cell: func(x api.Top) string { return cmp.Or(api.Rounded(api.CPU, x.Requested[api.CPU]), "0") }},
 		{Title: "GRANTED", Cell: func(x api.Top) string { return of(x.Granted, api.CPU) }},
 		{Title: "MEMORY USED", Cell: func(x api.Top) string { return of(x.Used, api.Memory) }},
-		{Title: "REQUESTED", Cell: func(x api.Top) string { return cmp.Or(screen.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
+		{Title: "REQUESTED", Cell: func(x api.Top) string { return cmp.Or(api.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
 		{Title: "GRANTED", Cell: func(x api.Top) string { return of(x.Granted, api.Memory) }},
 	},
 	none:  "there is no contract with any peer: nothing of peers is used here, and nothing here by peers",
@@ -89,9 +89,9 @@ var topPodListing = listing[crossing]{
 		{Title: "POD", Cell: func(x crossing) string { return fmt.Sprintf("%s/%s", x.Namespace, x.Name) }},
 		{Title: "WHERE", Cell: func(x crossing) string { return x.where }},
 		{Title: "CPU USED", Cell: func(x crossing) string { return of(x.Used, api.CPU) }},
-		{Title: "REQUESTED", Cell: func(x crossing) string { return cmp.Or(screen.Rounded(api.CPU, x.Requested[api.CPU]), "0") }},
+		{Title: "REQUESTED", Cell: func(x crossing) string { return cmp.Or(api.Rounded(api.CPU, x.Requested[api.CPU]), "0") }},
 		{Title: "MEMORY USED", Cell: func(x crossing) string { return of(x.Used, api.Memory) }},
-		{Title: "REQUESTED", Cell: func(x crossing) string { return cmp.Or(screen.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
+		{Title: "REQUESTED", Cell: func(x crossing) string { return cmp.Or(api.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
 	},
 	none:  "no pod of this cluster runs at a peer, and none of a peer here",
 	notes: func(crossing) []note { return nil },

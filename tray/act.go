@@ -85,6 +85,9 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 		t.do(ctx, "copy", "", callTime, func(ctx context.Context) error {
 			return t.copy(ctx, "command", []byte(a.About), "The command is on the clipboard", a.About)
 		})
+	case menu.SeeTop:
+		name := t.peerName(a.About)
+		t.do(ctx, "top/"+a.About, "", callTime, func(ctx context.Context) error { return t.seeTop(ctx, name) })
 	case menu.Diagnose:
 		shown := menu.Text(menu.Of(t.state))
 		t.do(ctx, menu.DoingDiagnosis, "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })

@@ -263,6 +263,42 @@ func TestToolsUseThePrograms(t *testing.T) {
 	written(t, dir+"/kith/diagnosis.txt", "> Copy kubeconfig")
 }
 
+// TestTopIsShown: what pods use, both ways, of one peer; names are a peer's words.
+func TestTopIsShown(t *testing.T) {
+	s := raise(t)
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	cpu := func(used, granted string) (api.Resources, api.Resources) {
+		return api.Resources{api.CPU: used, api.Memory: "64Mi"}, api.Resources{api.CPU: granted, api.Memory: "1Gi"}
+	}
+	abroad, offered := cpu("300m", "800m")
+	guests, given := cpu("1", "2")
+	s.daemon.Set(func() {
+		for i, p := range s.daemon.Known {
+			if p.Name == "bob" {
+				s.daemon.Known[i].Outgoing, s.daemon.Known[i].Incoming, s.daemon.Known[i].Offered = api.StateConnected, api.StateConnected, offered
+			}
+		}
+		s.daemon.Use = []api.Top{
+			{Peer: "bob", Direction: api.Outgoing, Granted: offered, Used: abroad, Pods: []api.TopPod{{Namespace: "shop", Name: "web-0", Used: abroad, Requested: api.Resources{api.CPU: "500m"}}}},
+			{Peer: "bob", Direction: api.Incoming, Granted: given, Used: guests, Unknown: "its kubelet\nis busy", Pods: []api.TopPod{{Namespace: "x", Name: "new\x1b[2J"}}},
+			{Peer: "carol", Direction: api.Incoming, Granted: given},
+		}
+	})
+	script(t, "xdg-open", "echo $1 > "+dir+"/opened")
+	s.menu.Click(t, "See what pods use…")
+	written(t, dir+"/opened", dir+"/kith/top.txt")
+	file := dir + "/kith/top.txt"
+	written(t, file, "\nYours at bob: 0.3 of 0.8 CPU, memory 64Mi of 1Gi\n\nPOD          CPU USED   REQUESTED   MEMORY USED   REQUESTED\nshop/web-0   300m       500m        64Mi          0\n")
+	written(t, file, "\nOf bob here: 1 of 2 CPU, memory 64Mi of 1Gi\nits kubelet\uFFFDis busy\n")
+	written(t, file, "x/new\uFFFD[2J   -          0           -             0\n")
+	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "carol") {
+		t.Errorf("%s %v", text, err)
+	}
+	s.daemon.Set(func() { s.daemon.Use = nil })
+	s.menu.Click(t, "See what pods use…")
+	written(t, file, "There is no contract with bob any more.\n")
+}
+
 // quicker is a kithd of which somebody else answers each request first.
 type quicker struct{ *apitest.Backend }
 

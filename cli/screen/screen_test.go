@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"kith.dev/core/api"
 )
 
 func TestWordsOfPeersCannotDriveATerminal(t *testing.T) {
@@ -65,18 +63,6 @@ func TestAgesAndBytes(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536 << 10: "1.5MiB", 1 << 63: "8.0EiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
-func TestAmountsAreRoundedInTables(t *testing.T) {
-	for _, c := range [][3]string{
-		{api.Memory, "12001Mi", "11.7Gi"}, {api.Memory, "4Gi", "4Gi"}, {api.Memory, "1536Mi", "1.5Gi"}, {api.Memory, "67108864", "64Mi"}, {api.EphemeralStorage, "126429Mi", "123Gi"},
-		{api.Memory, "512Mi", "512Mi"}, {api.Memory, "0", "0"}, {api.Memory, "4G", "4G"}, {api.Memory, "", ""}, {api.Memory, "1e3", "1e3"}, {api.Memory, "?", "?"},
-		{api.CPU, "7910m", "7.9"}, {api.CPU, "500m", "500m"}, {api.CPU, "2", "2"}, {api.Pods, "1000", "1000"}, {"nvidia.com/gpu", "1", "1"},
-	} {
-		if got := Rounded(c[0], c[1]); got != c[2] {
-			t.Errorf("%s %s: %q, want %q", c[0], c[1], got, c[2])
 		}
 	}
 }

@@ -3,8 +3,6 @@ package screen
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,41 +44,10 @@ func usedOf(used, of api.Resources, shown func(name string) bool) string {
 	var parts []string
 	for _, name := range of.Names() {
 		if shown(name) {
-			parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])))
+			parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(api.Rounded(name, used[name]), "0"), api.Rounded(name, of[name])))
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// Rounded writes an amount with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.
-func Rounded(name, amount string) string {
-	digits := strings.TrimRight(amount, "mKMGTPi")
-	n, err := strconv.ParseFloat(digits, 64)
-	unit := amount[len(digits):]
-	switch {
-	case err != nil || amount == "0":
-		return amount
-	case name == api.CPU && unit == "m" && n >= 1000:
-		return trimmed(n/1000, "")
-	case name != api.Memory && name != api.EphemeralStorage && name != api.Storage:
-		return amount
-	}
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
-	at := slices.Index(units, unit)
-	if at < 0 || strings.Trim(digits, "0123456789.") != "" {
-		return amount
-	}
-	for ; n >= 1024 && at < len(units)-1; at++ {
-		n /= 1024
-	}
-	return trimmed(n, units[at])
-}
-
-func trimmed(n float64, unit string) string {
-	if n >= 100 {
-		return fmt.Sprintf("%.0f%s", n, unit)
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + unit
 }
 
 func Yes(b bool) string {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -35,6 +36,37 @@ func Decimal(amount string) string {
 		return amount
 	}
 	return strings.TrimSuffix(strings.TrimRight(value(amount).FloatString(2), "0"), ".")
+}
+
+// Rounded writes an amount for people, with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.
+func Rounded(name, amount string) string {
+	digits := strings.TrimRight(amount, "mKMGTPi")
+	n, err := strconv.ParseFloat(digits, 64)
+	unit := amount[len(digits):]
+	switch {
+	case err != nil || amount == "0":
+		return amount
+	case name == CPU && unit == "m" && n >= 1000:
+		return trimmed(n/1000, "")
+	case name != Memory && name != EphemeralStorage && name != Storage:
+		return amount
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+	at := slices.Index(units, unit)
+	if at < 0 || strings.Trim(digits, "0123456789.") != "" {
+		return amount
+	}
+	for ; n >= 1024 && at < len(units)-1; at++ {
+		n /= 1024
+	}
+	return trimmed(n, units[at])
+}
+
+func trimmed(n float64, unit string) string {
+	if n >= 100 {
+		return fmt.Sprintf("%.0f%s", n, unit)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + unit
 }
 
 // CheckAsked says whether the amounts are such as can be asked for: well formed, and enough to be meant. The error is an *Error

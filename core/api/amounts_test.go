@@ -60,3 +60,15 @@ func TestARequestThatGivesNothingSaysWhy(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestAmountsAreRoundedForPeople(t *testing.T) {
+	for _, c := range [][3]string{
+		{Memory, "12001Mi", "11.7Gi"}, {Memory, "4Gi", "4Gi"}, {Memory, "1536Mi", "1.5Gi"}, {Memory, "67108864", "64Mi"}, {EphemeralStorage, "126429Mi", "123Gi"},
+		{Memory, "512Mi", "512Mi"}, {Memory, "0", "0"}, {Memory, "4G", "4G"}, {Memory, "", ""}, {Memory, "1e3", "1e3"}, {Memory, "?", "?"},
+		{CPU, "7910m", "7.9"}, {CPU, "500m", "500m"}, {CPU, "2", "2"}, {Pods, "1000", "1000"}, {"nvidia.com/gpu", "1", "1"},
+	} {
+		if got := Rounded(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}

@@ -407,9 +407,10 @@ func find(items []menu.Item, id string) (menu.Item, bool) {
 func TestAPeersSubmenuHasWhatCanBeDone(t *testing.T) {
 	items := menu.Of(scenes()["peers"])
 	for name, want := range map[string][]menu.Verb{
-		"connected": {menu.Tether, menu.End}, "tunnel": {menu.Tether, menu.End}, "asked": {menu.Withdraw, menu.Tether}, "far": {menu.End},
-		"changing": {menu.Withdraw, menu.Tether, menu.End}, "ending": {menu.Tether}, "declined": {menu.Ask, menu.Tether}, "stranger": {menu.Ask, menu.Tether},
-		"consumer": {menu.Ask, menu.Tether, menu.End}, "leaving": {menu.Ask, menu.Tether}, "lost": {menu.End}, "silent": nil, "busy": nil,
+		"connected": {menu.Tether, menu.End, menu.SeeTop}, "tunnel": {menu.Tether, menu.End, menu.SeeTop}, "asked": {menu.Withdraw, menu.Tether},
+		"far": {menu.End, menu.SeeTop}, "changing": {menu.Withdraw, menu.Tether, menu.End, menu.SeeTop}, "ending": {menu.Tether, menu.SeeTop},
+		"declined": {menu.Ask, menu.Tether}, "stranger": {menu.Ask, menu.Tether}, "consumer": {menu.Ask, menu.Tether, menu.End, menu.SeeTop},
+		"leaving": {menu.Ask, menu.Tether, menu.SeeTop}, "lost": {menu.End, menu.SeeTop}, "silent": nil, "busy": nil,
 	} {
 		i, ok := find(items, "peer/ID-"+name)
 		var got []menu.Verb

@@ -103,6 +103,9 @@ func (b *builder) peer(p api.Peer) {
 		if p.Pods.Abroad > 0 {
 			b.say("abroad/"+p.ID, count(p.Pods.Abroad, "pod of yours runs there", "pods of yours run there"))
 		}
+		if active(p.Outgoing) || active(p.Incoming) {
+			b.click("top/"+p.ID, "See what pods use…", SeeTop, p.ID)
+		}
 	})
 }
 

@@ -114,7 +114,7 @@ func Amounts(r api.Resources) string {
 	return Text(scarce(r).String())
 }
 
-// Uses says how much of what was granted is in use: "0.3 of 0.8 CPU, memory 1Gi of 4Gi".
+// Uses says how much of what was granted is in use: "0.3 of 0.8 CPU, memory 1Gi of 4Gi", rounded.
 func Uses(used, granted api.Resources) string {
 	var parts []string
 	of := scarce(granted)
@@ -124,7 +124,7 @@ func Uses(used, granted api.Resources) string {
 			parts = append(parts, api.Decimal(has)+" of "+api.Decimal(of[name])+" CPU")
 			continue
 		}
-		parts = append(parts, name+" "+has+" of "+of[name])
+		parts = append(parts, name+" "+api.Rounded(name, has)+" of "+api.Rounded(name, of[name]))
 	}
 	return Text(strings.Join(parts, ", "))
 }
