@@ -146,7 +146,7 @@ func (c *Client) Transport() http.RoundTripper { return c.transport }
 const mostBulk = 4
 
 // Bulk sends requests as Transport does, over HTTP/1.1 and connections of its own: for long answers, behind which no call shall wait.
-func (c *Client) Bulk() http.RoundTripper { return c.bulk }
+func (c *Client) Bulk() *http.Transport { return c.bulk }
 
 // DialTLS opens a connection of its own to the peer, for HTTP/1.1 with an upgrade. It may stand still as long as
 // its user likes.

@@ -24,6 +24,10 @@ type round struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t round) RoundTrip(r *http.Request) (*http.Response, error) {
+	return resume(r, t.ask, t.home.Bulk().CloseIdleConnections)
+}
+
+func (t round) ask(r *http.Request) (*http.Response, error) {
 	resp, err := t.home.Bulk().RoundTrip(r)
 	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
 		return resp, err
