@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -30,14 +31,15 @@ type resumed struct {
 	body     io.ReadCloser
 	at, last int64 // of the next byte, and after the last
 	limit    time.Duration
-	asked    int // how often anew
+	asked    int          // how often anew
+	since    atomic.Int64 // when the reading under way began, in nanoseconds since 1970; 0: there is none
 }
 
 // try is one question and its answer.
 type try struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	late   *time.Timer // ends it
+	late   *time.Timer // ends it, unless it is answered
 }
 
 func begin(ctx context.Context, limit time.Duration) try {
@@ -71,17 +73,35 @@ func resume(r *http.Request, ask func(*http.Request) (*http.Response, error), fr
 	if b.last = b.at + resp.ContentLength; resp.ContentLength < 0 {
 		b.limit = 0
 	}
+	if b.limit > 0 {
+		b.watch(b.try, b.limit, b.limit)
+	}
 	return resp, nil
+}
+
+// watch ends a try in which one reading lasts longer than the limit, for which it looks again after a while. There are tens of thousands
+// of readings a second: each sets no timer.
+func (b *resumed) watch(t try, limit, after time.Duration) {
+	time.AfterFunc(after, func() {
+		after := limit
+		if since := b.since.Load(); since != 0 {
+			after = limit - time.Since(time.Unix(0, since))
+		}
+		if after <= 0 {
+			t.cancel()
+		}
+		if t.ctx.Err() == nil {
+			b.watch(t, limit, after)
+		}
+	})
 }
 
 // Read implements io.Reader.
 func (b *resumed) Read(p []byte) (int, error) {
 	for {
-		if b.limit > 0 {
-			b.late.Reset(b.limit)
-		}
+		b.since.Store(time.Now().UnixNano())
 		n, err := b.body.Read(p)
-		b.late.Stop()
+		b.since.Store(0)
 		b.at += int64(n)
 		stands := err != nil && !errors.Is(err, io.EOF) && b.limit > 0 && b.ctx.Err() != nil && b.r.Context().Err() == nil
 		if !stands {
@@ -118,6 +138,7 @@ func (b *resumed) again() error {
 		case resp.StatusCode != http.StatusPartialContent && (b.at > 0 || resp.StatusCode != http.StatusOK), resp.ContentLength != b.last-b.at:
 			return fmt.Errorf("home answers %s with %d bytes of the rest, want %d", resp.Status, resp.ContentLength, b.last-b.at)
 		default:
+			b.watch(b.try, b.limit, b.limit)
 			return nil
 		}
 	}
