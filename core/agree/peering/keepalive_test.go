@@ -294,7 +294,7 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 	t.Parallel()
 	alice := someone(t)
 	cmd := exec.CommandContext(within(t, time.Minute), os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), stoppedEnv+"="+alice.ID().String())
+	cmd.Env = append(os.Environ(), stoppedEnv+"="+alice.ID().String(), "TMPDIR="+t.TempDir()) // which goes, though the other is killed
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
