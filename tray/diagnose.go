@@ -37,9 +37,14 @@ func (t *Tray) diagnose(ctx context.Context, menu string) error {
 	default:
 		return err
 	}
-	path, err := t.Desktop.View("diagnosis.txt", []byte(b.String()))
+	return t.view("diagnosis", "diagnosis.txt", "The diagnosis is in a file", b.String())
+}
+
+// view shows a text, or says where it is.
+func (t *Tray) view(subject, file, title, text string) error {
+	path, err := t.Desktop.View(file, []byte(text))
 	if err != nil && path != "" {
-		t.say("diagnosis", "The diagnosis is in a file", path)
+		t.say(subject, title, path)
 		return nil
 	}
 	return err

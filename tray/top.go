@@ -18,12 +18,7 @@ func (t *Tray) seeTop(ctx context.Context, peer string) error {
 	if err != nil {
 		return err
 	}
-	path, err := t.Desktop.View("top.txt", []byte(topText(peer, all, time.Now())))
-	if err != nil && path != "" {
-		t.say("top", "What pods use is in a file", path)
-		return nil
-	}
-	return err
+	return t.view("top", "top.txt", "What pods use is in a file", topText(peer, all, time.Now()))
 }
 
 // topText writes what is used under the contracts with one peer.
@@ -53,7 +48,7 @@ func topText(peer string, all []api.Top, now time.Time) string {
 			amount := func(r api.Resources, name, none string) string {
 				return words.Text(cmp.Or(api.Rounded(name, r[name]), none))
 			}
-			fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", words.Name(pod.Namespace), words.Text(pod.Name), amount(pod.Used, api.CPU, "-"),
+			fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", words.Text(pod.Namespace), words.Text(pod.Name), amount(pod.Used, api.CPU, "-"),
 				amount(pod.Requested, api.CPU, "0"), amount(pod.Used, api.Memory, "-"), amount(pod.Requested, api.Memory, "0"))
 		}
 		w.Flush()

@@ -60,23 +60,23 @@ func resume(r *http.Request, ask func(*http.Request) (*http.Response, error), fr
 	}
 	b.late.Stop()
 	b.body, resp.Body = resp.Body, b
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusPartialContent:
-		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-", &b.at); err != nil {
-			b.Close()
-			return nil, fmt.Errorf("home's range %q: %w", resp.Header.Get("Content-Range"), err)
-		}
-	default:
+	from, known := start(resp)
+	if b.at, b.last = from, from+resp.ContentLength; !known || resp.ContentLength < 0 {
 		b.limit = 0 // nothing to go on with
-	}
-	if b.last = b.at + resp.ContentLength; resp.ContentLength < 0 {
-		b.limit = 0
 	}
 	if b.limit > 0 {
 		b.watch(b.try, b.limit, b.limit)
 	}
 	return resp, nil
+}
+
+// start is the place of an answer's first byte in the whole; false: it is not said, or the answer is a refusal.
+func start(resp *http.Response) (from int64, known bool) {
+	if resp.StatusCode == http.StatusPartialContent {
+		_, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-", &from)
+		return from, err == nil && from >= 0
+	}
+	return 0, resp.StatusCode == http.StatusOK
 }
 
 // watch ends a try in which one reading lasts longer than the limit, for which it looks again after a while. There are tens of thousands
@@ -133,14 +133,15 @@ func (b *resumed) again() error {
 		case b.r.Context().Err() != nil:
 			return b.r.Context().Err()
 		case !inTime:
+			continue
 		case err != nil:
 			return err
-		case resp.StatusCode != http.StatusPartialContent && (b.at > 0 || resp.StatusCode != http.StatusOK), resp.ContentLength != b.last-b.at:
-			return fmt.Errorf("home answers %s with %d bytes of the rest, want %d", resp.Status, resp.ContentLength, b.last-b.at)
-		default:
-			b.watch(b.try, b.limit, b.limit)
-			return nil
 		}
+		if from, known := start(resp); !known || from != b.at || resp.ContentLength != b.last-b.at {
+			return fmt.Errorf("home answers %s with %d bytes from %d on, want %d from %d on", resp.Status, resp.ContentLength, from, b.last-b.at, b.at)
+		}
+		b.watch(b.try, b.limit, b.limit)
+		return nil
 	}
 	return errStill
 }

@@ -21,6 +21,8 @@ type link struct {
 	cuts    []int         // how many bytes a connection brings before it stands still; those after the last bring all
 	mute    int           // how many questions, after the first, nobody answers
 	wrong   bool          // the rest is not as long as it should be
+	beside  int           // so much further on the rest begins, as long as it should be
+	whole   bool          // the rest is answered with all
 	refuses bool          // questions after the first
 	asked   []string      // the ranges
 	open    int           // connections
@@ -45,6 +47,12 @@ func (l *link) ask(r *http.Request) (*http.Response, error) {
 		resp.StatusCode = http.StatusPartialContent
 		resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(l.text)-1, len(l.text)))
 	}
+	if n > 0 && l.whole {
+		resp.StatusCode, from = http.StatusOK, 0
+	}
+	if n > 0 && l.beside > 0 {
+		resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+l.beside, len(l.text)-1, len(l.text)))
+	}
 	rest := l.text[from:]
 	resp.ContentLength = int64(len(rest))
 	if n > 0 && l.wrong {
@@ -55,7 +63,7 @@ func (l *link) ask(r *http.Request) (*http.Response, error) {
 		cut = l.cuts[n]
 	}
 	l.open++
-	resp.Body = &wire{l, r.Context(), rest, cut}
+	resp.Body = &wire{l: l, ctx: r.Context(), rest: rest, cut: cut}
 	return resp, nil
 }
 
@@ -65,6 +73,7 @@ type wire struct {
 	ctx  context.Context
 	rest string
 	cut  int // what still comes
+	shut bool
 }
 
 func (w *wire) Read(b []byte) (int, error) {
@@ -86,7 +95,10 @@ func (w *wire) Read(b []byte) (int, error) {
 }
 
 func (w *wire) Close() error {
-	w.l.open--
+	if !w.shut {
+		w.l.open--
+	}
+	w.shut = true
 	return nil
 }
 
@@ -124,6 +136,8 @@ func TestAnAnswerThatStandsStillGoesOnElsewhere(t *testing.T) {
 		"slow, but it comes":      {link{pause: still - 1}, "", text, "[]", 10 * (still - 1), nil},
 		"for ever":                {link{cuts: []int{4}, mute: 100}, "", text[:4], "[ bytes=4- bytes=4- bytes=4- bytes=4- bytes=4-]", (1 + 1 + 1 + 2 + 4 + 8) * still, errStill},
 		"another rest":            {link{cuts: []int{4}, wrong: true}, "", text[:4], "[ bytes=4-]", still, errAny},
+		"a rest from elsewhere":   {link{cuts: []int{4}, beside: 1}, "", text[:4], "[ bytes=4-]", still, errAny},
+		"all for the rest":        {link{cuts: []int{4}, whole: true}, "", text[:4], "[ bytes=4-]", still, errAny},
 		"home refuses":            {link{cuts: []int{4}, refuses: true}, "", text[:4], "[ bytes=4-]", still, errRefused},
 		"as slow as it always is": {link{pause: 3 * still / 2}, "", text, "[ bytes=0- bytes=0-]", 17 * still, nil},
 	} {
@@ -143,6 +157,9 @@ func TestAnAnswerThatStandsStillGoesOnElsewhere(t *testing.T) {
 				}
 				if asked := fmt.Sprint(l.asked); asked != c.asked || took != c.took {
 					t.Errorf("asked %s in %s, want %s in %s", asked, took, c.asked, c.took)
+				}
+				if l.open != 0 {
+					t.Errorf("%d connections are left", l.open)
 				}
 				if fresh != len(l.asked)-1 {
 					t.Errorf("%d times by a new connection, asked %q", fresh, l.asked)
