@@ -23,15 +23,16 @@ case $kind in
   unit)
     # What messages cost, and what tidying gives back, is measured in memory, of which the race detector takes some itself.
     cost='^(TestCost|TestAnApplyCostsWhatItCountsAs|TestTidyingGivesMemoryBack)$'
-    # The race detector needs cgo. Tests wait more than they compute: two packages for each processor.
-    CGO_ENABLED=1 gotest -race -p "$((2 * $(nproc)))" -timeout 60m -skip "$cost" "$@" ./...
+    # The race detector needs cgo. What tests build themselves (kithd, the tray) must not use it: with cgo each package would be compiled
+    # once more, without it they take what `make build` has. Tests wait more than they compute: two packages for each processor.
+    CGO_ENABLED=1 gotest -race -exec 'env CGO_ENABLED=0' -p "$((2 * $(nproc)))" -timeout 60m -skip "$cost" "$@" ./...
     CGO_ENABLED=0 gotest -timeout 60m -run "$cost" "$@" ./core/trust/contract ./core/provide/hosting/... ./core/consume/kubelet ./core/consume/netpolicy ./core/agree/peering ./core/trust/wire/... ./core/base/memory
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only
     # the packages with goroutines of their own are; the rest shares the build's cache.
     modfile=$(scripts/patched.sh)
     cd engine
     GOFLAGS="$GOFLAGS $modfile"
-    CGO_ENABLED=1 gotest -race -timeout 30m ./deciding/... ./egress/... ./listener/... ./containerd/... ./logs/...
+    CGO_ENABLED=1 gotest -race -exec 'env CGO_ENABLED=0' -timeout 30m ./deciding/... ./egress/... ./listener/... ./containerd/... ./logs/...
     CGO_ENABLED=0 gotest -timeout 30m ./config/... ./datastore/... ./dns/... ./images/... ./join/... ./k3s/... ./metrics/... ./network/... ./pki/... ./policy/... ./routes/... ./storage/... ./userns/...
     (cd runtime/containerd && GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 gotest -timeout 30m ./image/...)
     ;;

@@ -141,8 +141,8 @@ func TestAProgramThatSaysTooMuchOrFails(t *testing.T) {
 		args     []string
 		contains string
 	}{
-		"endless":     {false, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 40000000"}, "a log\nsome"},
-		"its end":     {true, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 40000000; echo; echo last"}, "\nlast\n"},
+		"endless":     {false, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 6000000"}, "a log\nsome"},
+		"its end":     {true, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 6000000; echo; echo last"}, "\nlast\n"},
 		"fails":       {false, []string{"sh", "-c", "echo out; echo why >&2; exit 3"}, "out\nnot all of it is here: sh: exit status 3: why"},
 		"not there":   {false, []string{"no-such-program"}, "no-such-program is not installed"},
 		"by its name": {false, []string{"true"}, ""},
