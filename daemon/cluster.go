@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -86,12 +87,10 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		return fmt.Errorf("talk to the API server: %w", err)
 	}
 	d.restoreTunnels(ctx, direct)
-	if err := installed.Define(ctx, direct, d.log); err != nil {
+	if err := d.install(ctx, direct); err != nil {
 		return err
 	}
-	if err := d.installDefaults(ctx, direct); err != nil {
-		return err
-	}
+	d.mark(ctx, direct)
 	mgr, err := d.newManager(restConfig, scheme)
 	if err != nil {
 		return err
@@ -184,32 +183,42 @@ func (d *Daemon) restoreTunnels(ctx context.Context, c client.Client) {
 	}
 }
 
-func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
-	if d.cfg.Share != "" {
+// install puts what Kith needs into the cluster, all at once: a laptop that starts waits for it.
+func (d *Daemon) install(ctx context.Context, c client.Client) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := installed.Define(ctx, c, d.log); err != nil || d.cfg.Share == "" {
+			return err
+		}
 		percent, err := strconv.Atoi(strings.TrimSuffix(d.cfg.Share, "%"))
 		if err != nil {
 			return fmt.Errorf("share: %w", err)
 		}
-		if err := installPolicy(ctx, c, percent, d.cfg.AutoAccept, d.cfg.GuestImages); err != nil {
-			return err
-		}
-	}
+		return installPolicy(ctx, c, percent, d.cfg.AutoAccept, d.cfg.GuestImages)
+	})
 	for _, object := range d.policies() {
-		if err := installed.Apply(ctx, c, object); err != nil {
-			return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
-		}
+		group.Go(func() error {
+			if err := installed.Apply(ctx, c, object); err != nil {
+				return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
+			}
+			return nil
+		})
 	}
+	return group.Wait()
+}
+
+// mark changes what is the owner's, and does without where it is refused. The policy for DaemonSets is in force before: none is missed.
+func (d *Daemon) mark(ctx context.Context, c client.Client) {
 	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
 		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
 	}
 	facts := d.engine.Facts()
 	if !facts.Ours {
-		return nil // of another's cluster nothing is known
+		return // of another's cluster nothing is known
 	}
 	if err := consumer.MarkHome(ctx, c, facts.NodeName); err != nil {
 		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
 	}
-	return nil
 }
 
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
@@ -256,7 +265,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if facts.TenantDNS {
 		c.Host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
 	}
-	if err := c.Host.Install(ctx); err != nil {
+	if err := c.Host.Install(ctx, direct); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if facts.GuestLinks {

@@ -197,7 +197,7 @@ func (p *provider) start() {
 			p.Error("manager:", err)
 		}
 	}()
-	if err := p.host.Install(ctx); err != nil {
+	if err := p.host.Install(ctx, p.admin); err != nil {
 		p.Fatal(err)
 	}
 	mgr.GetCache().WaitForCacheSync(ctx)
