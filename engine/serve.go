@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/base/memory"
 	"kith.dev/engine/config"
 	"kith.dev/engine/logs"
+	"kith.dev/engine/processors"
 	"kith.dev/engine/server"
 )
 
@@ -87,6 +88,7 @@ func serve(c *config.Config, run func(context.Context, *slog.Logger) error) erro
 	defer context.AfterFunc(ctx, all.Stopping)()
 	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName)
 	go func() { _ = memory.Tidy(ctx, memory.Engine) }() // it ends with ctx alone
+	go processors.Follow(ctx)
 	err := run(ctx, log)
 	if err == nil {
 		log.Info("stopped; pods run on")
