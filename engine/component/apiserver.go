@@ -87,8 +87,9 @@ func (a APIServer) Run(ctx context.Context) error {
 		// There is one API server. What tells several of them apart are two leases that it renews every ten seconds, each
 		// renewal a write to the disk (docs/performance.md); it needs neither.
 		"endpoint-reconciler-type": "master-count",
-		// WatchList needs progress of watches, which the datastore does not tell: lists come as lists.
-		"feature-gates": "APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false,WatchList=false",
+		// WatchList needs progress of watches, which the datastore does not tell: lists come as lists. And the other parts of this process, whose
+		// switches these are, too, need not ask for it, two hundred of them at each start.
+		"feature-gates": "APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false,WatchList=false,WatchListClient=false",
 		// Told to end, it answers what it has begun and gives the watches of our own clients 2 s instead of 60.
 		"shutdown-send-retry-after":   "true",
 		"profiling":                   "false",
