@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -454,6 +455,30 @@ func TestWhatBindsTheOwnerOpensAWindow(t *testing.T) {
 	}
 	if tip := menu.Tooltip(s); !strings.Contains(tip, "3 peers accepted and wait") {
 		t.Error(tip)
+	}
+}
+
+// A panel whose menus are shallow leaves nothing out: what can be done about each of many peers is there, below its line.
+func TestAShallowMenuOffersTheSame(t *testing.T) {
+	verbs := func(shallow bool) map[menu.Action]int {
+		s := scenes()["twenty"]
+		s.Shallow = shallow
+		for i := range s.Snapshot.Peers {
+			s.Snapshot.Peers[i].Outgoing = api.StateConnected
+		}
+		all := map[menu.Action]int{}
+		for _, i := range flat(menu.Of(s)) {
+			all[i.Action]++
+		}
+		delete(all, menu.Action{}) // lines that say something
+		return all
+	}
+	deep, shallow := verbs(false), verbs(true)
+	if !maps.Equal(deep, shallow) {
+		t.Errorf("deep %v\nshallow %v", deep, shallow)
+	}
+	if n := deep[menu.Action{Verb: menu.SeeTop, About: scenes()["twenty"].Snapshot.Peers[0].ID}]; n != 1 {
+		t.Errorf("what pods use is offered %d times", n)
 	}
 }
 

@@ -85,6 +85,7 @@ func (b *builder) flat(p api.Peer) {
 	b.say("peer/"+p.ID, b.stands(p))
 	below := &builder{State: b.State}
 	below.deeds(p)
+	below.top(p)
 	for _, i := range below.items {
 		i.Label = "    " + i.Label
 		b.add(i)
@@ -103,10 +104,15 @@ func (b *builder) peer(p api.Peer) {
 		if p.Pods.Abroad > 0 {
 			b.say("abroad/"+p.ID, count(p.Pods.Abroad, "pod of yours runs there", "pods of yours run there"))
 		}
-		if active(p.Outgoing) || active(p.Incoming) {
-			b.click("top/"+p.ID, "See what pods use…", SeeTop, p.ID)
-		}
+		b.top(p)
 	})
+}
+
+// top shows what pods use, where there may be any.
+func (b *builder) top(p api.Peer) {
+	if active(p.Outgoing) || active(p.Incoming) {
+		b.click("top/"+p.ID, "See what pods use…", SeeTop, p.ID)
+	}
 }
 
 // deeds are what the owner can do about a peer.
