@@ -60,6 +60,7 @@ type clusterPart struct {
 	door    *door.Door
 	peers   *relations.Reconciler
 	company *company.Company
+	kept    *installed.Keeper
 }
 
 func newScheme() *runtime.Scheme {
@@ -112,7 +113,9 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", endpoint.Run)
 	go func() {
-		if mgr.GetCache().WaitForCacheSync(ctx) && d.loadHost(ctx, c) {
+		if mgr.GetCache().WaitForCacheSync(ctx) &&
+			d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look) &&
+			d.untilDone(ctx, "contracts cannot be read", c.Host.Load) {
 			d.clusterReady(ctx, c)
 		}
 	}()
@@ -277,7 +280,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		c.Host.Translate(facts.Network.Pods)
 		c.Host.CloseWhile(d.closedToGuests)
 	}
-	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
+	if c.kept, err = d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
 	if c.door, err = door.NewDoor(restConfig, c.Host, d.audits, d.log); err != nil {
@@ -376,14 +379,14 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.NamespaceOffloading{})
 }
 
-// loadHost has hosting know the contracts before peers are let in. False: ctx ended.
-func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
+// untilDone does what must be done before peers are let in. False: ctx ended.
+func (d *Daemon) untilDone(ctx context.Context, failed string, do func(context.Context) error) bool {
 	for {
-		err := c.Host.Load(ctx)
+		err := do(ctx)
 		if err == nil {
 			return true
 		}
-		d.log.Warn("contracts cannot be read, trying again", "err", err)
+		d.log.Warn(failed+", trying again", "err", err)
 		select {
 		case <-time.After(firstPause):
 		case <-ctx.Done():

@@ -30,20 +30,20 @@ func (d *Daemon) policies() []client.Object {
 }
 
 // keepInstalled has all that Kith put into the cluster kept as it is.
-func (d *Daemon) keepInstalled(mgr ctrl.Manager, direct client.Client, host *hosting.Host) error {
+func (d *Daemon) keepInstalled(mgr ctrl.Manager, direct client.Client, host *hosting.Host) (*installed.Keeper, error) {
 	custom, err := installed.CustomResources()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	hosts, err := host.Objects()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keeper := installed.New(direct, d.tellMended, d.log)
 	if err := keeper.Keep(slices.Concat(custom, hosts, d.policies())...); err != nil {
-		return err
+		return nil, err
 	}
-	return keeper.SetupWithManager(mgr)
+	return keeper, keeper.SetupWithManager(mgr)
 }
 
 func (d *Daemon) tellMended(what string) {

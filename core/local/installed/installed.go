@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,6 +37,9 @@ import (
 // again is the least time between two restorations of an object, so that somebody who keeps changing it does not keep Kith busy.
 const again = time.Second
 
+// looks is how many objects Look looks at at a time.
+const looks = 8
+
 // Keeper holds the objects. Its methods may be called by many at once.
 type Keeper struct {
 	client client.Client // past the cache
@@ -45,12 +49,16 @@ type Keeper struct {
 	mu     sync.Mutex
 	wanted map[types.NamespacedName]*unstructured.Unstructured
 	mended map[types.NamespacedName]time.Time
+	right  map[types.NamespacedName]string // the resourceVersion at which the object was as wanted
 }
 
 // New makes a Keeper that writes by c, which should not read from a cache. told is called with the kind and name of each object
-// that had to be mended.
+// that had to be mended, also by several at once.
 func New(c client.Client, told func(what string), log *slog.Logger) *Keeper {
-	return &Keeper{client: c, told: told, log: log, wanted: map[types.NamespacedName]*unstructured.Unstructured{}, mended: map[types.NamespacedName]time.Time{}}
+	return &Keeper{
+		client: c, told: told, log: log,
+		wanted: map[types.NamespacedName]*unstructured.Unstructured{}, mended: map[types.NamespacedName]time.Time{}, right: map[types.NamespacedName]string{},
+	}
 }
 
 // Keep takes objects to be kept; their kind must be set. They are cluster-scoped, and are in the cluster already or
@@ -115,6 +123,25 @@ func (k *Keeper) want(key types.NamespacedName) *unstructured.Unstructured {
 	return k.wanted[key]
 }
 
+// Look brings everything to what it should be. It is for the start, before anybody relies on what is kept: an object that somebody changed
+// while no Keeper ran may still have the digest by which Apply leaves it alone. It fails where one object could not be looked at; the others were.
+func (k *Keeper) Look(ctx context.Context) error {
+	k.mu.Lock()
+	wanted := maps.Clone(k.wanted)
+	k.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(looks)
+	for _, want := range wanted {
+		group.Go(func() error {
+			if err := k.keep(ctx, want); err != nil && !meta.IsNoMatchError(err) { // a kind that this cluster does not know is left out
+				return err
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
 // Reconcile brings one object to what it should be.
 func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	want := k.want(req.NamespacedName)
@@ -127,22 +154,28 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	changed, err := k.mend(ctx, want)
+	err := k.keep(ctx, want)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil // somebody was faster: what he did is looked at
 	}
+	return ctrl.Result{}, err
+}
+
+// keep mends one object where it must be, and reports it.
+func (k *Keeper) keep(ctx context.Context, want *unstructured.Unstructured) error {
+	changed, err := k.mend(ctx, want)
+	what := want.GetKind() + " " + want.GetName()
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("keep %s %s: %w", want.GetKind(), want.GetName(), err)
+		return fmt.Errorf("keep %s: %w", what, err)
 	}
 	if changed {
-		what := want.GetKind() + " " + want.GetName()
 		k.log.Warn("an object of Kith's was deleted or changed, and is as it was again", "object", what)
 		k.told(what)
 		k.mu.Lock()
-		k.mended[req.NamespacedName] = time.Now()
+		k.mended[keyOf(want.GetKind(), want.GetName())] = time.Now()
 		k.mu.Unlock()
 	}
-	return ctrl.Result{}, nil
+	return nil
 }
 
 // mend makes the object if there is none, and replaces all but its metadata and status otherwise. An apply would leave what others
@@ -163,7 +196,13 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 	if _, is := newer(live, want); is {
 		return false, nil // a newer Kith's
 	}
-	before := live.GetResourceVersion()
+	before, key := live.GetResourceVersion(), keyOf(want.GetKind(), want.GetName())
+	k.mu.Lock()
+	known := before != "" && k.right[key] == before
+	k.mu.Unlock()
+	if known {
+		return false, nil
+	}
 	next := replaced(live, want)
 	if equality.Semantic.DeepEqual(live, next) {
 		return false, nil
@@ -176,7 +215,13 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 		}
 		return false, nil
 	}
-	return err == nil && next.GetResourceVersion() != before, err
+	if err != nil {
+		return false, err
+	}
+	k.mu.Lock()
+	k.right[key] = next.GetResourceVersion() // the API server fills in defaults: it differs from want, and is right
+	k.mu.Unlock()
+	return next.GetResourceVersion() != before, nil
 }
 
 // Unchangeable reports whether err says that an object of this kind cannot be changed to what was wanted, and has to be deleted

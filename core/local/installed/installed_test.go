@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,7 +65,12 @@ func newDesk(t *testing.T) *desk {
 	}
 	d := &desk{T: t}
 	d.client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(role(), policy(), class("kith-guest")).Build(), interceptor.Funcs{Update: refuse})
-	d.keeper = New(d.client, func(what string) { d.told = append(d.told, what) }, slog.New(slog.DiscardHandler))
+	var mu sync.Mutex
+	d.keeper = New(d.client, func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		d.told = append(d.told, what)
+	}, slog.New(slog.DiscardHandler))
 	d.must(d.keeper.Keep(role(), policy(), class("kith-guest")))
 	return d
 }
@@ -183,5 +189,53 @@ func TestOnlyNamedClusterObjectsAreKept(t *testing.T) {
 		if d.keeper.Keep(odd) == nil {
 			t.Errorf("%T %s/%s was taken", odd, odd.GetNamespace(), odd.GetName())
 		}
+	}
+}
+
+// Somebody changed a policy while no Keeper ran; the digest by which Apply leaves it alone stayed. Look mends it without an event, and says so.
+func TestALookMendsWhatWasChangedWhileNobodyKeptIt(t *testing.T) {
+	d := newDesk(t)
+	var p admissionv1.ValidatingAdmissionPolicy
+	key := client.ObjectKey{Name: "tenants.kith.dev"}
+	d.must(Apply(t.Context(), d.client, policy()))
+	d.must(d.client.Get(t.Context(), key, &p))
+	p.Spec.MatchConditions = []admissionv1.MatchCondition{{Name: "never", Expression: "false"}}
+	d.must(d.client.Update(t.Context(), &p))
+	d.must(d.client.Delete(t.Context(), role()))
+	d.must(Apply(t.Context(), d.client, policy()))
+	d.must(d.client.Get(t.Context(), key, &p))
+	if len(p.Spec.MatchConditions) != 1 {
+		t.Fatal("Apply mended it: nothing is left to be tried here")
+	}
+	d.must(d.keeper.Look(t.Context()))
+	p = admissionv1.ValidatingAdmissionPolicy{}
+	d.must(d.client.Get(t.Context(), key, &p))
+	if len(p.Spec.MatchConditions) != 0 {
+		t.Errorf("%+v", p.Spec)
+	}
+	d.must(d.client.Get(t.Context(), client.ObjectKeyFromObject(role()), &rbacv1.ClusterRole{}))
+	if slices.Sort(d.told); !slices.Equal(d.told, []string{"ClusterRole kith:tenant", "ValidatingAdmissionPolicy tenants.kith.dev"}) {
+		t.Errorf("told: %v", d.told)
+	}
+}
+
+// The API server fills in defaults, so what stands there differs from what is wanted for ever. It is written once to see that it is right, and not again.
+func TestWhatIsRightWithItsDefaultsIsWrittenOnce(t *testing.T) {
+	d := newDesk(t)
+	writes := 0
+	d.keeper.client = interceptor.NewClient(d.client, interceptor.Funcs{Update: func(_ context.Context, c client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
+		writes++
+		return c.Get(t.Context(), client.ObjectKeyFromObject(o), o) // as an API server answers where nothing changes
+	}})
+	var p admissionv1.ValidatingAdmissionPolicy
+	key := client.ObjectKey{Name: "tenants.kith.dev"}
+	d.must(d.client.Get(t.Context(), key, &p))
+	p.Spec.FailurePolicy = new(admissionv1.Fail)
+	d.must(d.client.Update(t.Context(), &p))
+	for range 3 {
+		d.must(d.keeper.Look(t.Context()))
+	}
+	if writes != 1 || len(d.told) != 0 {
+		t.Errorf("%d writes, told %v", writes, d.told)
 	}
 }
