@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/base/memory"
 	"kith.dev/engine/config"
+	"kith.dev/engine/listener"
 	"kith.dev/engine/logs"
 	"kith.dev/engine/processors"
 	"kith.dev/engine/server"
@@ -53,6 +54,9 @@ func serverCommand() *cobra.Command {
 }
 
 func runServer(c *config.Config) error {
+	if err := listener.Inherit(); err != nil {
+		return err
+	}
 	return serve(c, func(ctx context.Context, log *slog.Logger) error { return server.Run(ctx, c, stores(), log) })
 }
 

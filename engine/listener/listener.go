@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,7 +33,10 @@ type listeners struct {
 func Listen(ctx context.Context, port int, addrs ...netip.Addr) (net.Listener, error) {
 	l := &listeners{conns: make(chan net.Conn), failed: make(chan error, len(addrs)), closed: make(chan struct{})}
 	for _, addr := range addrs {
-		one, err := listenPatiently(ctx, netip.AddrPortFrom(addr, uint16(port)).String())
+		one, err := inherited(netip.AddrPortFrom(addr, uint16(port)))
+		if one == nil && err == nil {
+			one, err = listenPatiently(ctx, netip.AddrPortFrom(addr, uint16(port)).String())
+		}
 		if err != nil {
 			l.Close()
 			return nil, fmt.Errorf("listen on port %d: %w", port, err)
@@ -42,6 +47,48 @@ func Listen(ctx context.Context, port int, addrs ...netip.Addr) (net.Listener, e
 		go l.accept(one)
 	}
 	return l, nil
+}
+
+// inheritedVariable names the descriptor of a socket that whoever started this program listens with already: programs that connected
+// meanwhile wait in it. It is the same word in core/local/cluster.
+const inheritedVariable = "KITH_API_LISTENER"
+
+// handed is the inherited socket that nobody has taken yet; nil: there is none.
+var handed atomic.Pointer[os.File]
+
+// Inherit takes over the socket that this program inherited, if it did, for Listen. It must come before anything is started that would inherit
+// it, too: containerd would hold the port when this program is long gone.
+func Inherit() error {
+	named, is := os.LookupEnv(inheritedVariable)
+	if !is {
+		return nil
+	}
+	fd, err := strconv.Atoi(named)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC)
+	}
+	if err != nil {
+		return fmt.Errorf("descriptor %q, which %s names: %w", named, inheritedVariable, err)
+	}
+	handed.Store(os.NewFile(uintptr(fd), "the inherited socket"))
+	return os.Unsetenv(inheritedVariable)
+}
+
+// inherited gives the listener that was inherited if it is for this address; nil if none is.
+func inherited(at netip.AddrPort) (net.Listener, error) {
+	file := handed.Load()
+	if file == nil {
+		return nil, nil
+	}
+	l, err := net.FileListener(file) // of a copy
+	if err != nil {
+		return nil, fmt.Errorf("the inherited socket: %w", err)
+	}
+	if l.Addr().String() != at.String() {
+		return nil, l.Close()
+	}
+	handed.Store(nil)
+	return l, file.Close()
 }
 
 func listenPatiently(ctx context.Context, addr string) (l net.Listener, err error) {

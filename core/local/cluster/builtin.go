@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,8 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	b.what, b.kind, b.name = "the built-in Kubernetes", "built-in Kubernetes", Program
 	b.program, b.node, b.dataDir, b.runDir = filepath.Join(cfg.RuntimeDir, Program), cfg.NodeName, cfg.DataDir, cfg.RunDir
 	b.args, b.also = b.flags, func() []string { return []string{fmt.Sprintf("--deciding=%t", b.Decides())} }
-	b.probe, b.converge, b.tell = b.askReadyz, b.tellNews, b.tellEngine
+	b.probe, b.converge, b.tell, b.lieDown = b.askReadyz, b.tellNews, b.tellEngine, b.endRuntime
+	b.api = fmt.Sprintf("127.0.0.1:%d", netplan.APIPort)
 	b.recall()
 	return b, nil
 }
@@ -129,8 +131,13 @@ func (b *Builtin) Facts() Facts {
 		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
 		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
 		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(), Runtime: filepath.Join(b.cfg.RunDir, "containerd", "containerd.sock"),
-		Ours: true, Switchable: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
+		Ours: true, Switchable: true, Sleeps: !b.takesNodes(), GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
+}
+
+// takesNodes reports whether other machines may join, which they do at its API server.
+func (b *Builtin) takesNodes() bool {
+	return slices.ContainsFunc(b.cfg.Flags, func(f string) bool { return f == "--agents" || strings.HasPrefix(f, "--agents=") })
 }
 
 // askReadyz asks the API server, and believes only ours: its certificate must be of our authority.

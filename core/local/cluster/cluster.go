@@ -42,6 +42,14 @@ type Engine interface {
 	Decide(ctx context.Context, on bool) error
 	// Decides is the last argument of Decide; true if it was never called.
 	Decides() bool
+
+	// Sleep ends the engine's programs and returns when they have ended; the cluster is Asleep from the call on. It must run no pod, and be
+	// Ready. Requests that come now wait; used reports whether one came before, and then it goes on. An error says that it does, or, when
+	// ctx ended, that it is still ending. ErrNotOurs for a cluster that cannot sleep.
+	Sleep(ctx context.Context, used func() bool) error
+	// Wake starts again what Sleep ended; by is who needs it, for the log. It returns at once, and does nothing for a cluster that does not
+	// sleep. Requests that go through Patient call it, and whoever connects to its API server.
+	Wake(by string)
 }
 
 // Facts is what is known of a cluster, and what can be asked of it.
@@ -61,6 +69,7 @@ type Facts struct {
 
 	Ours       bool // Kith runs it, and may label its node
 	Switchable bool // what decides in it can be turned on and off (Engine.Decide)
+	Sleeps     bool // it can be put to sleep (Engine.Sleep)
 	NoTunnel   bool // its API server reaches kubelets at an InternalIP only through a tunnel (K3s), which virtual nodes do not have
 	GuestLinks bool // guests have marked network links of their own (guestnet), and its NetworkPolicies cover pods at peers
 	TenantDNS  bool // its DNS server answers by which consumer's pod asks (guestnet.Resolver)
@@ -79,6 +88,7 @@ const (
 	Ready    Phase = "ready"
 	Degraded Phase = "degraded"
 	Stopped  Phase = "stopped"
+	Asleep   Phase = "asleep" // nothing of it runs, and it starts when it is needed
 	Failed   Phase = "failed" // starting failed several times; it is still tried again
 )
 

@@ -70,10 +70,8 @@ func (c *child) Decide(ctx context.Context, on bool) error {
 	}
 	c.deciding.set(on)
 	c.changed.Notify() // wakes an earlier Decide that still waits for the opposite
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.Wake("a switch of who decides")
+	c.ring()
 	wanted := true
 	err := c.wait(ctx, func(s State) (done bool) {
 		done, wanted = c.deciding.look(on)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -15,19 +16,31 @@ const (
 
 // Patient, for rest.Config.Wrap, makes requests to an engine that is starting wait until it is ready, for 20 seconds at most. Without it
 // the backoff of watches that meet a closed port grows, and they reconnect up to minutes after the engine is ready.
+//
+// A request to an engine that sleeps wakes it, and waits like that. Those that do without an answer as long as nothing happens (follows)
+// wait until something else has woken it.
 func Patient(e states) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper { return patient{e, next} }
+	return func(next http.RoundTripper) http.RoundTripper { return patient{e, next, follows} }
+}
+
+// Waking is Patient for users, whose every request wakes an engine that sleeps: somebody looks at what they watch.
+func Waking(e states) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return patient{e, next, func(*http.Request) bool { return false }}
+	}
 }
 
 // states is the part of Engine that Patient needs.
 type states interface {
 	State() State
 	Changed() <-chan struct{}
+	Wake(by string)
 }
 
 type patient struct {
-	engine states
-	next   http.RoundTripper
+	engine  states
+	next    http.RoundTripper
+	follows func(*http.Request) bool // does without an answer while the engine sleeps
 }
 
 func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -55,11 +68,14 @@ func (p patient) wait(r *http.Request) error {
 	var late <-chan time.Time
 	for {
 		changed := p.engine.Changed()
-		if p.engine.State().Phase != Starting {
-			return nil
-		}
-		if late == nil {
+		switch phase := p.engine.State().Phase; {
+		case phase == Asleep && !p.follows(r):
+			p.engine.Wake(r.Method + " " + r.URL.Path)
+			continue
+		case phase == Starting && late == nil:
 			late = time.After(startPatience)
+		case phase != Starting && phase != Asleep:
+			return nil
 		}
 		select {
 		case <-changed:
@@ -69,6 +85,17 @@ func (p patient) wait(r *http.Request) error {
 			return r.Context().Err()
 		}
 	}
+}
+
+// follows reports whether a request only keeps up with the cluster, or says that a node is alive: watches, the lists that informers begin
+// with, leases and the status of nodes.
+func follows(r *http.Request) bool {
+	if r.Method == http.MethodGet {
+		q := r.URL.Query()
+		return q.Get("watch") != "" || q.Get("resourceVersion") == "0"
+	}
+	path := r.URL.Path
+	return strings.HasPrefix(path, "/apis/coordination.k8s.io/") || strings.HasPrefix(path, "/api/v1/nodes/") && strings.HasSuffix(path, "/status")
 }
 
 // WrappedRoundTripper lets client-go look at what is inside (k8s.io/apimachinery/pkg/util/net.RoundTripperWrapper).

@@ -12,8 +12,10 @@ import (
 type status struct {
 	changed notify.Broadcast
 
-	mu    sync.Mutex
-	state State
+	mu     sync.Mutex
+	state  State
+	asleep bool // it is to sleep: no other state is taken on
+	down   bool // what sleeps has ended
 }
 
 func newStatus(phase Phase, why string) *status { return &status{state: State{phase, why}} }
@@ -37,7 +39,7 @@ func (s *status) WaitReady(ctx context.Context) error {
 func (s *status) set(phase Phase, why string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if next := (State{phase, why}); next != s.state {
+	if next := (State{phase, why}); next != s.state && !s.asleep {
 		s.state = next
 		s.changed.Notify()
 		return true

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,10 +62,13 @@ type child struct {
 	prepare  func() error                // what must be done before it starts
 	probe    func(context.Context) error // nil when the API server is ready
 	converge func(context.Context) error // called while it is ready, to make it as wanted; errAnew restarts it
+	lieDown  func(context.Context) error // ends what the engine left running, when it is to sleep; nil: it cannot sleep
+	api      string                      // address of its API server that it inherits as a socket; "": it listens by itself
 
-	running  string // fingerprint of the engine that runs; of Run's goroutine alone
+	running  string           // fingerprint of the engine that runs; of Run's goroutine alone
+	doorstep *net.TCPListener // the API server's socket, which engines inherit; of Run's goroutine alone
 	deciding deciding
-	wake     chan struct{} // holds a token when what is wanted has changed
+	news     chan struct{} // holds a token when what is wanted has changed
 }
 
 // errAnew says that the running engine must be restarted, for another program, other arguments or other settings.
@@ -72,7 +76,7 @@ var errAnew = errors.New("it is started anew")
 
 func newChild(log *slog.Logger) *child {
 	return &child{
-		status: newStatus(Stopped, "not started yet"), log: log, pace: usualPace, wake: make(chan struct{}, 1),
+		status: newStatus(Stopped, "not started yet"), log: log, pace: usualPace, news: make(chan struct{}, 1),
 		also: func() []string { return nil }, settings: func() string { return "" }, prepare: func() error { return nil },
 	}
 }
@@ -89,6 +93,7 @@ func (c *child) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
+	defer c.leaveDoorstep()
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
 		err := c.once(ctx)
@@ -96,6 +101,11 @@ func (c *child) Run(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, errAnew) {
+			continue
+		}
+		if c.sleeps() || errors.Is(err, errSleeps) {
+			c.rest(ctx)
+			failures = 0
 			continue
 		}
 		if time.Since(began) > c.pace.settled {
@@ -170,8 +180,11 @@ func (c *child) watch(ctx context.Context, p *process.Process) error {
 			return nil
 		case <-ended:
 			return fmt.Errorf("%s ended: %s", c.name, c.lastWords())
-		case <-c.wake:
+		case <-c.news:
 		case <-timer.C:
+		}
+		if c.sleeps() {
+			return errors.Join(errSleeps, c.retire(ctx, p))
 		}
 		err := c.probe(inner)
 		if err == nil {
@@ -222,6 +235,11 @@ func (c *child) start(fingerprint string) (*process.Process, error) {
 	}
 	cmd := exec.Command(c.program, append(c.args(), c.also()...)...)
 	cmd.Stdout, cmd.Stderr = out, out
+	c.takeDoorstep()
+	cmd.ExtraFiles, cmd.Env = c.inherit()
+	for _, f := range cmd.ExtraFiles {
+		defer f.Close()
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w; is it built and complete?", c.program, err)
@@ -253,7 +271,7 @@ func (c *child) logFile() string         { return filepath.Join(c.dataDir, "serv
 func (c *child) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-c.wake:
+	case <-c.news:
 	case <-ctx.Done():
 	}
 }

@@ -105,6 +105,7 @@ func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	b.api = "" // another Kubernetes of this machine may have it
 	b.pace = pace{asking: 5 * time.Millisecond, watching: 20 * time.Millisecond, patience: 3, pause: 10 * time.Millisecond, most: 50 * time.Millisecond, settled: time.Minute, goodbye: 200 * time.Millisecond}
 	b.probe = func(context.Context) error {
 		b, err := os.ReadFile(l.path("ready"))

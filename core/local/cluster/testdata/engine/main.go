@@ -1,10 +1,12 @@
 // The engine of the supervisor's tests: a program that lives as kith-k8s does, and as k3s does when it is called so. What it shall do stands in files of
 // its data folder: "refuse" makes it end at once with the file's text as last words; "deaf" makes it ignore
-// SIGTERM. It notes each start in "starts" and is ready when it has written "ready".
+// SIGTERM. It notes each start in "starts" and is ready when it has written "ready". At a socket that it inherits it repeats what it is told.
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -37,9 +39,31 @@ func main() {
 	if err := os.WriteFile(filepath.Join(dir, "ready"), []byte(fmt.Sprint(os.Getpid())), 0o600); err != nil {
 		panic(err)
 	}
+	if os.Getenv("KITH_API_LISTENER") == "3" {
+		go answer()
+	}
 	for range signals {
 		if _, err := os.Stat(filepath.Join(dir, "deaf")); err != nil {
 			return
 		}
+	}
+}
+
+func answer() {
+	l, err := net.FileListener(os.NewFile(3, ""))
+	if err != nil {
+		panic(err)
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			panic(err)
+		}
+		go func() {
+			defer conn.Close()
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+				fmt.Fprint(conn, "you asked: ", line)
+			}
+		}()
 	}
 }
