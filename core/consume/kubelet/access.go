@@ -14,9 +14,14 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -132,48 +137,62 @@ const (
 	clientCANamespace = "kube-system"
 	clientCAName      = "extension-apiserver-authentication"
 	clientCAKey       = "client-ca-file"
-	clientCAEvery     = 5 * time.Minute
 )
 
-// clientCA is the authority of the home cluster's client certificates, read again from time to time.
+// clientCA is the authority of the home cluster's client certificates, which it follows.
 type clientCA struct {
 	home kubernetes.Interface
 	log  *slog.Logger
 
 	current atomic.Pointer[x509.CertPool]
+	said    atomic.Pointer[string] // why it is not known, once
 }
 
 func (c *clientCA) run(ctx context.Context) error {
-	said := ""
-	for {
-		err := c.read(ctx)
-		if err != nil && ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
-			c.log.Warn("cannot read the cluster's client authority; logs and exec of offloaded pods need it", "err", err)
-		}
-		every := clientCAEvery
-		if c.current.Load() == nil {
-			every = retryEvery
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
+	maps := c.home.CoreV1().ConfigMaps(clientCANamespace)
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, clientCAName).String()
+	}
+	changed := func(obj any) {
+		if cm, is := obj.(*corev1.ConfigMap); is {
+			c.take(cm)
 		}
 	}
+	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: &toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				only(&o)
+				list, err := maps.List(ctx, o)
+				if err != nil {
+					c.unknown(err)
+				}
+				return list, err
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				only(&o)
+				return maps.Watch(ctx, o)
+			},
+		},
+		ObjectType: &corev1.ConfigMap{},
+		Handler:    toolscache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }},
+	})
+	informer.RunWithContext(ctx)
+	return nil
 }
 
-func (c *clientCA) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	cm, err := c.home.CoreV1().ConfigMaps(clientCANamespace).Get(ctx, clientCAName, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
+func (c *clientCA) take(cm *corev1.ConfigMap) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(cm.Data[clientCAKey])) {
-		return fmt.Errorf("ConfigMap %s/%s has no certificate under %s", clientCANamespace, clientCAName, clientCAKey)
+		c.unknown(fmt.Errorf("ConfigMap %s/%s has no certificate under %s", clientCANamespace, clientCAName, clientCAKey))
+		return
 	}
 	c.current.Store(pool)
-	return nil
+}
+
+// unknown says once why the authority is not known; the one that was known stays.
+func (c *clientCA) unknown(err error) {
+	why := err.Error()
+	if was := c.said.Swap(&why); was == nil || *was != why {
+		c.log.Warn("cannot read the cluster's client authority; logs and exec of offloaded pods need it", "err", err)
+	}
 }
