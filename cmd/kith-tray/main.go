@@ -1,3 +1,7 @@
+// Go looks each second whether a container's share of processors has changed, and each look wakes the laptop. It is read once.
+//
+//go:debug updatemaxprocs=0
+
 // Command kith-tray is Kith in the panel of the desktop: see package kith.dev/tray.
 package main
 

@@ -1,3 +1,7 @@
+// Go looks each second whether a container's share of processors has changed, and each look wakes the laptop. It is read once.
+//
+//go:debug updatemaxprocs=0
+
 // Command kithd is the daemon: see package kith.dev/daemon.
 package main
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
@@ -64,7 +65,7 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 // createTUN waits a moment for the device of a predecessor that was just killed.
 func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
 	for deadline := time.Now().Add(3 * time.Second); ; {
-		d, err := tun.CreateTUN(name, mtu)
+		d, err := openTUN(name, mtu)
 		if err == nil {
 			return d, nil
 		}
@@ -77,6 +78,36 @@ func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// openTUN makes what tun.CreateTUN does, without its listeners: one of them writes to the device each second to find out whether somebody took
+// it down. Nothing is sent or received on one that was, and all goes on when it is up again.
+func openTUN(name string, mtu int) (tun.Device, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	request, err := unix.NewIfreq(name)
+	if err == nil {
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	d, _, err := tun.CreateUnmonitoredTUNFromFD(fd) // the descriptor is its own from here on, also when it fails
+	if err != nil {
+		return nil, err
+	}
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetMTU(link, mtu)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 func (w *wireguard) close() {
