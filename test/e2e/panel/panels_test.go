@@ -358,6 +358,17 @@ func (h hand) unfold(before image.Image, menu image.Rectangle, line image.Point)
 		}
 		return fmt.Sprint("what is new is at ", below)
 	})
+	// On a busy machine it may be that of the line above, which goes when this one's comes.
+	was := h.still()
+	h.until("the submenu stays", func() string {
+		time.Sleep(700 * time.Millisecond)
+		now := h.still()
+		moved := differ(was, now)
+		if was = now; !moved.Empty() {
+			return fmt.Sprint("another one came at ", moved)
+		}
+		return ""
+	})
 	return below
 }
 
