@@ -79,6 +79,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	restConfig := rest.CopyConfig(d.engine.RESTConfig())
 	restConfig.QPS = -1 // the API server's own priority and fairness decides
 	restConfig.Wrap(cluster.Patient(d.engine))
+	restConfig.Wrap(cluster.CountedWrites(&d.uses))
 	if d.term != nil {
 		restConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return termed{d.term, next} })
 	}

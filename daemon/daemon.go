@@ -76,6 +76,7 @@ type Daemon struct {
 	ways       overlay.Ways                // what was heard of other nodes, of a cluster that has several
 	kernel     hostnet.Changes             // of links and routes, for all who listen
 	engine     cluster.Engine              // nil with engine "none"
+	uses       cluster.Uses                // of the engine
 	gateway    *gateway.Gateway            // nil with engine "none"
 	fence      *fence.Fence                // nil with an engine whose ranges are known later
 	around     atomic.Pointer[fence.Fence] // the one that is up, whatever the engine
@@ -127,7 +128,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	}
 	d = &Daemon{cfg: cfg, log: log, events: localapi.NewBroker(eventsKept)}
 	d.backend = &backend.Backend{
-		Settings: cfg, Choice: choice, Started: time.Now(), Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
+		Settings: cfg, Choice: choice, Started: time.Now(), Uses: &d.uses, Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
 	}
 	d.health.well = d.works
 	d.audits = d.newAudit()
@@ -347,6 +348,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		keep("the cluster's controllers", d.runCluster)
 		keep("the mode", d.mode.Run)
+		if d.engine.Facts().Sleeps && d.cfg.EngineIdle > 0 {
+			keep("the sleep of the engine", d.letSleep)
+		}
 	}
 	if d.metricsAt != nil {
 		running.Go(func() {

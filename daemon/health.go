@@ -42,6 +42,8 @@ func (d *Daemon) works() string {
 	switch {
 	case d.engine == nil:
 		return ""
+	case d.engine.State().Phase == cluster.Asleep:
+		return "" // it answers who needs it
 	case d.engine.State().Phase != cluster.Ready:
 		return "its Kubernetes does not answer"
 	case d.cluster.Load() == nil:

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
@@ -90,9 +92,12 @@ func (d *Daemon) home() (frontdoor.Destination, error) {
 	if d.engine.State().Phase != cluster.Ready {
 		return frontdoor.Destination{}, errStarting
 	}
+	config := rest.CopyConfig(d.engine.RESTConfig())
+	config.Wrap(cluster.Waking(d.engine))
+	config.Wrap(cluster.Counted(&d.uses))
 	as := asOwner
 	if !d.engine.Facts().Ours {
 		as = asAsked
 	}
-	return frontdoor.To("the Kubernetes of this laptop", d.engine.RESTConfig(), as)
+	return frontdoor.To("the Kubernetes of this laptop", config, as)
 }

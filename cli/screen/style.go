@@ -32,7 +32,7 @@ func (s Style) Word(text string) string {
 		return s.Red(text)
 	}
 	switch text {
-	case string(api.StateConnected), string(api.EngineReady), "up", "Running", "Succeeded", "yes", string(api.CheckOK):
+	case string(api.StateConnected), string(api.EngineReady), string(api.EngineAsleep), "up", "Running", "Succeeded", "yes", string(api.CheckOK):
 		return s.Green(text)
 	case string(api.StateRequested), string(api.StateContracted), string(api.StateEnding), string(api.EngineStarting),
 		string(api.EngineDegraded), string(api.SeverityWarning), "Pending", "paused":

@@ -26,6 +26,7 @@ const (
 	EngineDegraded EngineState = "degraded" // it answers, and something is wrong; Why says what
 	EngineStopped  EngineState = "stopped"
 	EngineFailed   EngineState = "failed"
+	EngineAsleep   EngineState = "asleep" // nothing of it runs until somebody needs it
 )
 
 // Status is all that a user wants to know at one glance.

@@ -54,6 +54,7 @@ type Backend struct {
 	Names     Names // nil: nobody looks names up
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
+	Uses      *cluster.Uses    // of the engine
 	Stored    *images.Store    // the images of the engine's container runtime
 	Giver     *given.Giver     // what peers take of them
 	Gateway   *gateway.Gateway // nil with engine "none"

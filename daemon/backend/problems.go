@@ -36,7 +36,7 @@ const clockTrouble = time.Minute
 // problems is all that is wrong now, the worst first.
 func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []directory.Known) []api.Problem {
 	list := b.Failing()
-	if engine.State != api.EngineReady && engine.Kind != api.EngineNone {
+	if engine.State != api.EngineReady && engine.State != api.EngineAsleep && engine.Kind != api.EngineNone {
 		list = append(list, api.Problem{
 			Kind: api.ProblemEngine, Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
 		})

@@ -60,6 +60,7 @@ type Config struct {
 	ServiceRange      netip.Prefix
 	IPv6              bool           // pods and services have both families (engine builtin)
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
+	EngineIdle        time.Duration  // 0: the engine never sleeps
 	EngineFlags       []string
 	RuntimeDir        string
 	K3sBinary         string // "": with engine k3s, a K3s that runs as a service
@@ -105,6 +106,7 @@ func defaults(at places.Places) Config {
 	c := Config{
 		PeerAPIPort:    6450,
 		RequestTimeout: 10 * time.Minute,
+		EngineIdle:     10 * time.Minute,
 		Discovery:      Discovery{LAN: true},
 		Share:          "50%",
 		Engine:         EngineAuto,

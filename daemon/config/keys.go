@@ -49,6 +49,8 @@ var keys = []Key{
 		func(c *Config) *time.Duration { return &c.AutoUntetherAfter }),
 	words("tetherClusterRoles", "ClusterRoles that TetherPolicies may give to users of laptops that this cluster runs; * stands for all, and Kubernetes decides", notEmpty,
 		"names of ClusterRoles, or *", func(c *Config) *[]string { return &c.TetherRoles }),
+	durationOrNone("engineIdle", "after which time without use the builtin engine sleeps until somebody needs it, if it runs no pods and no contract is in force; 0 is never",
+		func(c *Config) *time.Duration { return &c.EngineIdle }),
 	verbatim(words("engineFlags", "more flags for the builtin engine, or for a K3s that kithd runs", notEmpty, "flags of kith-k8s or of k3s server", func(c *Config) *[]string { return &c.EngineFlags })),
 	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
 	file("k3sBinary", "with engine k3s: the program k3s, which kithd runs with a data directory of its own",

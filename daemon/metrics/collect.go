@@ -22,7 +22,7 @@ const (
 
 // The words of labels that are always there, at zero too, so that an alert can be written before the first event.
 var (
-	engineStates = []api.EngineState{api.EngineStarting, api.EngineReady, api.EngineDegraded, api.EngineStopped, api.EngineFailed}
+	engineStates = []api.EngineState{api.EngineStarting, api.EngineReady, api.EngineDegraded, api.EngineStopped, api.EngineFailed, api.EngineAsleep}
 	states       = []api.State{
 		api.StateNone, api.StateRequested, api.StateDeclined, api.StateExpired, api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding,
 	}

@@ -288,7 +288,7 @@ func engineReady(t *testing.T, p *lab.Laptop) string {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &status)
 	}
-	if err != nil || status.Engine.State != "ready" {
+	if err != nil || status.Engine.State != "ready" && status.Engine.State != "asleep" {
 		return fmt.Sprintf("%+v %v", status, err)
 	}
 	return ""

@@ -102,7 +102,7 @@ func (p *Laptop) kithReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if status.Engine.State != api.EngineReady {
+	if status.Engine.State != api.EngineReady && status.Engine.State != api.EngineAsleep {
 		return errors.New(status.Engine.Why)
 	}
 	return nil

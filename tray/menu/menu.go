@@ -153,7 +153,7 @@ func (b *builder) line(id string) {
 // usable tells whether there is a cluster to change something in.
 func (b *builder) usable() bool {
 	state := b.Snapshot.Status.Engine.State
-	return state == api.EngineReady || state == api.EngineDegraded
+	return state == api.EngineReady || state == api.EngineDegraded || state == api.EngineAsleep
 }
 
 func count(n int, one, many string) string {

@@ -103,7 +103,9 @@ func (m State) Next(in Input, settings Settings) (State, Plan) {
 }
 
 // ready tells whether what comes out of the cluster is in the snapshot.
-func ready(e api.Engine) bool { return e.State == api.EngineReady || e.State == api.EngineDegraded }
+func ready(e api.Engine) bool {
+	return e.State == api.EngineReady || e.State == api.EngineDegraded || e.State == api.EngineAsleep
+}
 
 // diff compares what is with what was.
 type diff struct {
