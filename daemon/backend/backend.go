@@ -225,6 +225,20 @@ func (b *Backend) DirectKubeconfig(context.Context) ([]byte, error) {
 // atStart is how long a call waits for controllers that are starting on a Kubernetes that is ready: a matter of seconds.
 const atStart = 10 * time.Second
 
+// wakePatience is how long a call waits for an engine that it wakes.
+const wakePatience = 30 * time.Second
+
+// awake wakes an engine that sleeps, and waits until it is ready. Calls need it that ask no API server, which would do so by itself.
+func (b *Backend) awake(ctx context.Context, who string) error {
+	if b.Engine.State().Phase != cluster.Asleep {
+		return nil
+	}
+	b.Engine.Wake(who)
+	ctx, cancel := context.WithTimeout(ctx, wakePatience)
+	defer cancel()
+	return b.Engine.WaitReady(ctx)
+}
+
 // cluster is the part that needs an API server.
 func (b *Backend) cluster(ctx context.Context) (*Cluster, error) {
 	if b.Engine == nil {

@@ -81,7 +81,7 @@ func TestSecretsAreNotInABugReport(t *testing.T) {
 	corp.Spec.Request = &v1alpha1.ResourceRequest{Confirm: &v1alpha1.Confirm{Attempt: 1, Code: "417293"}}
 	planted["six-digit code"] = "417293"
 	b := tetherable(t, &switched{mode: "Autonomous"}, corp)
-	b.Engine = logging{log: engineLog, kubeconfig: kubeconfig}
+	b.Engine, b.Uses = logging{log: engineLog, kubeconfig: kubeconfig}, &cluster.Uses{}
 	b.Settings = config.Default()
 	b.Settings.DataDir, b.Settings.Socket, b.Settings.Profiling, b.Settings.Engine = dir, "", true, config.EngineKubeconfig
 	b.Metrics = func(w io.Writer) error { _, err := io.WriteString(w, "kith_up 1\n"); return err }

@@ -44,6 +44,10 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
+	if b.Engine != nil {
+		defer b.Uses.Begin()()
+		_ = b.awake(ctx, "kith doctor") // the checks say what is wrong
+	}
 	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine, b.checkIngress}, b.machine(peers).Groups()...)
 	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
 		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)

@@ -5,15 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/images"
 )
-
-// wakePatience is how long a call waits for an engine that it wakes.
-const wakePatience = 30 * time.Second
 
 // store gives the images of this laptop's container runtime, which it wakes and keeps awake until done.
 func (b *Backend) store(ctx context.Context) (s *images.Store, done func(), err error) {
@@ -22,14 +17,9 @@ func (b *Backend) store(ctx context.Context) (s *images.Store, done func(), err 
 			Do: "load images there as its owner does"}
 	}
 	done = b.Uses.Begin()
-	if b.Engine.State().Phase == cluster.Asleep {
-		b.Engine.Wake("a question for images")
-		ctx, cancel := context.WithTimeout(ctx, wakePatience)
-		defer cancel()
-		if err := b.Engine.WaitReady(ctx); err != nil {
-			done()
-			return nil, nil, b.runtimeError("the container runtime was asleep, and did not wake up", err)
-		}
+	if err := b.awake(ctx, "a question for images"); err != nil {
+		done()
+		return nil, nil, b.runtimeError("the container runtime was asleep, and did not wake up", err)
 	}
 	return b.Stored, done, nil
 }

@@ -123,6 +123,8 @@ func TestWhoHoldsAPortDecides(t *testing.T) {
 		"only root may see":     {alone, peers, []process{{}}, api.CheckWarning, "only root may see"},
 		"kithd hangs":           {alone, peers, []process{{100, "kithd"}}, api.CheckWarning, "does not answer"},
 		"the engine goes on":    {alone, alone.listeners()[2], []process{{8, "kith-k8s"}}, api.CheckOK, "kith-k8s listens"},
+		"kithd and its engine":  {running, running.listeners()[2], []process{{100, "kithd"}, {8, "kith-k8s"}}, api.CheckOK, "kith-k8s listens"},
+		"the engine sleeps":     {running, running.listeners()[2], []process{{100, "kithd"}}, api.CheckOK, "kithd keeps TCP port 6443"},
 		"another Kubernetes":    {running, running.listeners()[2], []process{{9, "k3s-server"}}, api.CheckFail, "taken by k3s-server"},
 		"another's front door":  {running, running.listeners()[3], []process{{9, "nginx"}}, api.CheckFail, "TCP port 6451, for kubectl"},
 		"another's tunnel":      {running, running.listeners()[1], []process{{9, "wireguard-go"}}, api.CheckFail, "UDP port 6450"},

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"kith.dev/core/api"
 )
 
@@ -178,8 +180,18 @@ func (e Engine) dns(ctx context.Context, in about, see string) api.Finding {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, server)
 	}}
+	// An engine that has just been woken answers for its API a second before its DNS does.
+	var addrs []netip.Addr
+	var err error
 	began := time.Now()
-	addrs, err := r.LookupNetIP(ctx, "ip4", name)
+	_ = wait.PollUntilContextCancel(ctx, dnsAgain, true, func(ctx context.Context) (bool, error) {
+		began = time.Now()
+		found, failed := r.LookupNetIP(ctx, "ip4", name)
+		if failed == nil || ctx.Err() == nil || err == nil { // that time is over explains nothing
+			addrs, err = found, failed
+		}
+		return failed == nil, nil
+	})
 	if err != nil {
 		why := err.Error()
 		var lookup *net.DNSError
@@ -190,6 +202,9 @@ func (e Engine) dns(ctx context.Context, in about, see string) api.Finding {
 	}
 	return in.ok("dns", "the cluster's DNS at %s answers in %s: kubernetes is %s", server, short(time.Since(began)), addrs[0])
 }
+
+// dnsAgain is how soon a DNS server that does not answer is asked again.
+const dnsAgain = 300 * time.Millisecond
 
 func bounded[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, step)

@@ -65,8 +65,11 @@ func (m Machine) judge(l listener, holders []process) api.Finding {
 		}
 		return in.ok(l.name, "%s, for %s, is free", port, l.what)
 	}
+	held := false
 	for _, p := range holders {
 		switch {
+		case l.program == "kith-k8s" && running && p.pid == m.PID:
+			held = true // and the engine too, unless it sleeps or starts
 		case l.program == "kithd" && running && p.pid == m.PID, l.program == "kith-k8s" && p.name == l.program, l.program == "k3s" && strings.HasPrefix(p.name, l.program):
 			return in.ok(l.name, "%s listens on %s, for %s", l.program, port, l.what)
 		case p.name == "kithd" && !running:
@@ -74,6 +77,9 @@ func (m Machine) judge(l listener, holders []process) api.Finding {
 		case p.pid == 0:
 			return in.warn(l.name, fmt.Sprintf("%s, for %s, is held by %s", port, l.what, p), "it may be kithd itself, or a program in its place", "look again as root: sudo kith doctor")
 		}
+	}
+	if held {
+		return in.ok(l.name, "kithd keeps %s, for %s that it starts", port, l.what)
 	}
 	return in.fail(l.name, fmt.Sprintf("%s, for %s, is taken by %s", port, l.what, holders[0]), "two programs cannot have the same port", move)
 }
