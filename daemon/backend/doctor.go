@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/version"
 	"kith.dev/core/find/directory"
+	"kith.dev/core/local/cluster"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/netplan"
 	"kith.dev/core/trust/contract"
@@ -44,11 +45,14 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
+	woken := false
 	if b.Engine != nil {
 		defer b.Uses.Begin()()
+		woken = b.Engine.State().Phase == cluster.Asleep
 		_ = b.awake(ctx, "kith doctor") // the checks say what is wrong
 	}
-	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine, b.checkIngress}, b.machine(peers).Groups()...)
+	engine := func(ctx context.Context, report func(api.Finding)) { b.checkEngine(ctx, woken, report) }
+	groups := append([]doctor.Group{b.checkSelf, b.checkClock, engine, b.checkIngress}, b.machine(peers).Groups()...)
 	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
 		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)
 	}
@@ -127,8 +131,8 @@ func (b *Backend) checkClock(_ context.Context, report func(api.Finding)) {
 	}
 }
 
-func (b *Backend) checkEngine(ctx context.Context, report func(api.Finding)) {
-	e := doctor.Engine{Kind: b.Settings.Engine, Chosen: b.Choice.Why, Others: b.Choice.Others}
+func (b *Backend) checkEngine(ctx context.Context, woken bool, report func(api.Finding)) {
+	e := doctor.Engine{Woken: woken, Kind: b.Settings.Engine, Chosen: b.Choice.Why, Others: b.Choice.Others}
 	if b.Engine != nil {
 		state := b.Engine.State()
 		e.State, e.Why = string(state.Phase), state.Why

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"kith.dev/core/api"
 )
 
@@ -36,6 +34,7 @@ type Engine struct {
 	// Address is the node's, ClusterDNS the DNS server's; both are looked at when Kith gave them.
 	Address    netip.Addr
 	ClusterDNS netip.AddrPort
+	Woken      bool   // a moment ago: its DNS may answer a moment later than its API server
 	Log        string // where its log is
 }
 
@@ -180,18 +179,15 @@ func (e Engine) dns(ctx context.Context, in about, see string) api.Finding {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, server)
 	}}
-	// An engine that has just been woken answers for its API a second before its DNS does.
-	var addrs []netip.Addr
-	var err error
 	began := time.Now()
-	_ = wait.PollUntilContextCancel(ctx, dnsAgain, true, func(ctx context.Context) (bool, error) {
+	addrs, err := r.LookupNetIP(ctx, "ip4", name)
+	for e.Woken && err != nil && ctx.Err() == nil {
+		time.Sleep(dnsAgain)
 		began = time.Now()
-		found, failed := r.LookupNetIP(ctx, "ip4", name)
-		if failed == nil || ctx.Err() == nil || err == nil { // that time is over explains nothing
+		if found, failed := r.LookupNetIP(ctx, "ip4", name); failed == nil || ctx.Err() == nil { // that time is over explains nothing
 			addrs, err = found, failed
 		}
-		return failed == nil, nil
-	})
+	}
 	if err != nil {
 		why := err.Error()
 		var lookup *net.DNSError
