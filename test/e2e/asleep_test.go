@@ -15,6 +15,9 @@ import (
 	"kith.dev/test/lab"
 )
 
+// stays is more than twice as long as it takes to fall asleep in these stories.
+const stays = 22 * time.Second
+
 // TestAKubernetesSleeps: an engine that nobody needs ends with all that belongs to it; whoever comes waits and is answered, however he
 // comes; and what is due at a time is done in time.
 func TestAKubernetesSleeps(t *testing.T) {
@@ -85,7 +88,7 @@ func TestAKubernetesSleeps(t *testing.T) {
 		select {
 		case err := <-ended:
 			t.Errorf("the watch ended: %v", err)
-		case <-time.After(30 * time.Second): // three times what it takes to fall asleep
+		case <-time.After(stays):
 		}
 		if got := engineState(t, alice); got != api.EngineReady {
 			t.Errorf("it is %s", got)
@@ -98,7 +101,7 @@ func TestAKubernetesSleeps(t *testing.T) {
 		kubectl(t, alice, "create", "namespace", "shop")
 		apply(t, alice, solo("web", "alice"))
 		waitReady(t, alice, 1, "-n", "shop")
-		time.Sleep(30 * time.Second)
+		time.Sleep(stays)
 		if got := engineState(t, alice); got != api.EngineReady {
 			t.Errorf("it is %s", got)
 		}
@@ -109,7 +112,7 @@ func TestAKubernetesSleeps(t *testing.T) {
 kind: CronJob
 metadata: {name: report, namespace: default}
 spec:
-  schedule: "*/2 * * * *"
+  schedule: "* * * * *"
   jobTemplate:
     spec:
       template:
@@ -118,7 +121,7 @@ spec:
           containers: [{name: report, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, command: [/bin/cat, /etc/hosts]}]
 `)
 		asleep(t, alice)
-		due := time.Now().Truncate(2 * time.Minute).Add(2 * time.Minute)
+		due := time.Now().Truncate(time.Minute).Add(time.Minute)
 		time.Sleep(time.Until(due.Add(20 * time.Second)))
 		out := kubectl(t, alice, "get", "pods", "--sort-by=metadata.creationTimestamp", "-o", "jsonpath=none {.items[*].metadata.creationTimestamp}")
 		all := strings.Fields(out)
@@ -135,7 +138,7 @@ spec:
 		asleep(t, alice)
 		asleep(t, bob)
 		befriend(t, bob, alice, "--cpu", "200m", "--memory", "128Mi", "--pods", "4")
-		time.Sleep(30 * time.Second)
+		time.Sleep(stays)
 		for _, p := range []*lab.Laptop{alice, bob} {
 			if got := engineState(t, p); got != api.EngineReady {
 				t.Errorf("%s's is %s", p.Name(), got)
