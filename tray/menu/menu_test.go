@@ -98,6 +98,10 @@ func scenes() map[string]menu.State {
 		status(s).Engine = api.Engine{Kind: api.EngineNone, State: api.EngineStopped}
 		s.Snapshot.Peers = []api.Peer{peer("bob")}
 	})
+	scene("asleep", func(s *menu.State) {
+		status(s).Engine.State, status(s).Engine.Why = api.EngineAsleep, "nobody needs it; it starts when somebody does"
+		s.Snapshot.Peers = []api.Peer{peer("bob")}
+	})
 	scene("troubles", func(s *menu.State) {
 		status(s).Engine.State, status(s).Engine.Why = api.EngineDegraded, "the disk is 96 % full"
 		for _, what := range []string{"bob cannot be reached", "the tunnel to carol is down", "the clock of dave is 3 min ahead", "erin was refused", "frank too"} {
