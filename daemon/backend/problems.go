@@ -326,7 +326,12 @@ func (b *Backend) degraded(ctx context.Context) string {
 	if c := b.Cluster(); c != nil {
 		var node corev1.Node
 		if err := c.Client.Get(ctx, client.ObjectKey{Name: b.Engine.Facts().NodeName}, &node); err == nil {
-			if n := nodeOf(&node); n.Why != "" {
+			n := nodeOf(&node)
+			switch left := nodeSettles - notReadyFor(&node); {
+			case n.Why == "":
+			case !n.Ready && left > 0:
+				time.AfterFunc(left, b.News.Notify) // then it is
+			default:
 				why = append(why, "node "+n.Name+": "+n.Why)
 			}
 		}
@@ -344,6 +349,20 @@ func (b *Backend) disk() (room, trouble string) {
 		return space.String(), why
 	}
 	return "", ""
+}
+
+// nodeSettles is how long a node may be NotReady until that is worth a word: each one is for a second or two after its engine was started, which
+// may be because somebody woke it.
+const nodeSettles = 15 * time.Second
+
+// notReadyFor is for how long a node has said so; very long for one that says nothing.
+func notReadyFor(node *corev1.Node) time.Duration {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return time.Since(c.LastTransitionTime.Time)
+		}
+	}
+	return nodeSettles
 }
 
 // nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.

@@ -1,0 +1,56 @@
+package backend
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/agree/ledger/ledgertest"
+	"kith.dev/core/base/notify"
+	"kith.dev/core/local/cluster"
+	"kith.dev/daemon/config"
+)
+
+// The node of an engine that was just started says for a moment that it is not ready: nobody is told, unless that lasts.
+func TestANodeThatIsNotReadyForAMomentIsNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alice"}}
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "PLEG is not healthy", LastTransitionTime: metav1.NewTime(time.Now().Add(-5 * time.Second)),
+		}}
+		c := &Cluster{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node).Build())}
+		b := &Backend{Engine: called{node: "alice"}, Cluster: func() *Cluster { return c }, News: &notify.Broadcast{}, Settings: config.Config{DataDir: t.TempDir()}}
+		news := b.News.Wait()
+		if why := b.degraded(t.Context()); why != "" {
+			t.Errorf("after 5 s: %s", why)
+		}
+		select {
+		case <-news:
+			t.Error("told at once")
+		default:
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		select {
+		case <-news:
+		default:
+			t.Error("nobody looks again")
+		}
+		if why := b.degraded(t.Context()); why != "node alice: PLEG is not healthy" {
+			t.Errorf("after 15 s: %q", why)
+		}
+	})
+}
+
+// called is an engine whose node has a name.
+type called struct {
+	cluster.Engine
+
+	node string
+}
+
+func (c called) Facts() cluster.Facts { return cluster.Facts{NodeName: c.node} }
