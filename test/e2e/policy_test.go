@@ -84,7 +84,11 @@ func (w *fenced) policies(t *testing.T) {
 // born has guests come, which may get and send nothing, in waves. They listen, and try all that is home's, from their first moment on, and a
 // pod at home tries the addresses that they will have from before.
 func (w *fenced) born(t *testing.T, desk, service string) {
-	const waves, each, lasts = 3, 5, "12s"
+	const each, lasts = 5, "12s"
+	waves := 1
+	if soaking {
+		waves = 3
+	}
 	kubectl(t, w.alice, "-n", "shop", "delete", "networkpolicies", "--all")
 	apply(t, w.alice, policy("born", "born", "Ingress, Egress", "ingress: [], egress: []"))
 	targets := []string{"tcp:" + desk, "tcp:" + service, "tcp:10.42.255.1:6443", "tcp:10.43.0.1:443", "tcp:" + kubectl(t, w.alice, "-n", "shop", "get", "pod", "next", "-o", "jsonpath={.status.podIP}") + ":8080"}
