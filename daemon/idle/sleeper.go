@@ -53,6 +53,7 @@ func (s *Sleeper) Run(ctx context.Context) error {
 			s.Log.Debug("the Kubernetes of this laptop stays awake", "reason", v.Stay, "for", v.What)
 		default:
 			s.sleep(ctx, v, func() bool { return s.Uses.Last().After(quiet) })
+			_ = s.Engine.WaitReady(ctx) // until then nobody could use it; ctx alone ends it
 			quiet = time.Now()
 		}
 	}

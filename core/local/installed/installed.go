@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -100,9 +101,11 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 		of.SetGroupVersionKind(kind)
 		b = b.Watches(of, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
 			return []ctrl.Request{{NamespacedName: keyOf(kind.Kind, o.GetName())}}
-		}), builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return k.want(keyOf(kind.Kind, o.GetName())) != nil
-		})))
+		}), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return k.mayDiffer(kind.Kind, e.Object) },
+			UpdateFunc: func(e event.UpdateEvent) bool { return k.mayDiffer(kind.Kind, e.ObjectNew) },
+			DeleteFunc: func(e event.DeleteEvent) bool { return k.want(keyOf(kind.Kind, e.Object.GetName())) != nil },
+		}))
 	}
 	return b.Complete(k)
 }
@@ -115,6 +118,14 @@ func (k *Keeper) kinds() []schema.GroupVersionKind {
 		all[u.GroupVersionKind()] = true
 	}
 	return slices.Collect(maps.Keys(all))
+}
+
+// mayDiffer reports whether an object is kept, and is not the one that was right already: a list shows all of them again.
+func (k *Keeper) mayDiffer(kind string, o client.Object) bool {
+	key := keyOf(kind, o.GetName())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wanted[key] != nil && (o.GetResourceVersion() == "" || k.right[key] != o.GetResourceVersion())
 }
 
 func (k *Keeper) want(key types.NamespacedName) *unstructured.Unstructured {
@@ -205,6 +216,7 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 	}
 	next := replaced(live, want)
 	if equality.Semantic.DeepEqual(live, next) {
+		k.rightAt(key, before)
 		return false, nil
 	}
 	err = k.client.Update(ctx, next, client.FieldOwner(v1alpha1.ManagedBy))
@@ -218,10 +230,14 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 	if err != nil {
 		return false, err
 	}
-	k.mu.Lock()
-	k.right[key] = next.GetResourceVersion() // the API server fills in defaults: it differs from want, and is right
-	k.mu.Unlock()
+	k.rightAt(key, next.GetResourceVersion()) // the API server fills in defaults: it differs from want, and is right
 	return next.GetResourceVersion() != before, nil
+}
+
+func (k *Keeper) rightAt(key types.NamespacedName, version string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.right[key] = version
 }
 
 // Unchangeable reports whether err says that an object of this kind cannot be changed to what was wanted, and has to be deleted

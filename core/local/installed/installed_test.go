@@ -239,3 +239,23 @@ func TestWhatIsRightWithItsDefaultsIsWrittenOnce(t *testing.T) {
 		t.Errorf("%d writes, told %v", writes, d.told)
 	}
 }
+
+// A list that is read anew, as after each start of the API server, shows all that is right already.
+func TestWhatIsRightAlreadyIsNotLookedAtAgain(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.keeper.Look(t.Context()))
+	var r rbacv1.ClusterRole
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "kith:tenant"}, &r))
+	if d.keeper.mayDiffer("ClusterRole", &r) {
+		t.Error("it is looked at again")
+	}
+	r.Rules = nil
+	d.must(d.client.Update(t.Context(), &r))
+	if !d.keeper.mayDiffer("ClusterRole", &r) {
+		t.Error("what somebody changed is not looked at")
+	}
+	r.Name = "another"
+	if d.keeper.mayDiffer("ClusterRole", &r) {
+		t.Error("another's is looked at")
+	}
+}
