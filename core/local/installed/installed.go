@@ -7,6 +7,7 @@ package installed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -37,6 +38,9 @@ import (
 
 // again is the least time between two restorations of an object, so that somebody who keeps changing it does not keep Kith busy.
 const again = time.Second
+
+// errDeleted says that another object stood under the name of one that is kept: it is deleted, and ours is yet to be made.
+var errDeleted = errors.New("another stood under its name, and was deleted; it is made next")
 
 // looks is how many objects Look looks at at a time.
 const looks = 8
@@ -166,6 +170,9 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	err := k.keep(ctx, want)
+	if errors.Is(err, errDeleted) {
+		return ctrl.Result{}, nil // its end brings us back
+	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil // somebody was faster: what he did is looked at
 	}
@@ -225,7 +232,7 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 		if err := k.client.Delete(ctx, live, client.Preconditions{UID: &uid}); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		return false, nil
+		return false, errDeleted
 	}
 	if err != nil {
 		return false, err

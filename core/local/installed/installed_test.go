@@ -259,3 +259,19 @@ func TestWhatIsRightAlreadyIsNotLookedAtAgain(t *testing.T) {
 		t.Error("another's is looked at")
 	}
 }
+
+// Doors are opened after Look: it must not say that all is there while one is yet to be made.
+func TestALookFailsUntilWhatWasDeletedIsMade(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.client.Delete(t.Context(), class("kith-guest")))
+	d.must(d.client.Create(t.Context(), class("runc")))
+	if err := d.keeper.Look(t.Context()); err == nil {
+		t.Error("all is said to be there")
+	}
+	d.must(d.keeper.Look(t.Context()))
+	var live nodev1.RuntimeClass
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "kith-guest"}, &live))
+	if live.Handler != "kith-guest" {
+		t.Errorf("%+v", live)
+	}
+}
