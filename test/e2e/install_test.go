@@ -139,6 +139,9 @@ func TestAnInstalledKithIsAService(t *testing.T) {
 	})
 	t.Run("stopped, pods run on, and the next start takes them over", func(t *testing.T) {
 		must("systemctl", "stop", "kithd")
+		if result := must("systemctl", "show", "-P", "Result", "kithd"); result != "success\n" { // "timeout" when it had to be killed
+			t.Errorf("kithd stopped with the result %q", result)
+		}
 		if out, err := inside("kith", "status"); err == nil || !strings.Contains(out, "sudo systemctl start kithd") {
 			t.Errorf("%v: %s", err, out)
 		}

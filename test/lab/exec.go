@@ -178,28 +178,6 @@ func (p *Laptop) Kith(ctx context.Context, args ...string) (string, error) {
 	return out, err
 }
 
-// Kubectl runs kubectl against the laptop's own cluster and returns its output.
-func (p *Laptop) Kubectl(ctx context.Context, args ...string) (string, error) {
-	out, _, err := p.Exec(ctx, append(p.KubectlCommand(), args...)...)
-	return out, err
-}
-
-// KubectlInput is Kubectl with input, for `apply -f -`.
-func (p *Laptop) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	out, _, err := p.ExecInput(ctx, stdin, append(p.KubectlCommand(), args...)...)
-	return out, err
-}
-
-// KubectlCommand is how kubectl is called in the laptop: the one that the tests built beside Kith's binaries, or part of the engine's, which
-// takes three times as long to start.
-func (p *Laptop) KubectlCommand() []string {
-	alone := filepath.Join(p.lab.bin, "lab", "kubectl")
-	if _, err := os.Stat(alone); err == nil {
-		return []string{alone}
-	}
-	return []string{"kith-k8s", "kubectl"}
-}
-
 func tail(b []byte, n int) string {
 	if len(b) > n {
 		return "…" + string(b[len(b)-n:])

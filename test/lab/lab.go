@@ -29,7 +29,8 @@ import (
 // DefaultName is the lab's name unless told otherwise.
 const DefaultName = "kith"
 
-// Lab is a handle to one lab; it holds no resources, and any number may exist for the same lab.
+// Lab is a handle to one lab, any number of which may exist for the same lab. It holds nothing but the processes that answer kubectl's
+// commands, which end with their laptop or with this process.
 type Lab struct {
 	name        string
 	state       string // /run/kith-lab/<lab>
@@ -37,6 +38,7 @@ type Lab struct {
 	bin         string
 	family      Family
 	hierarchies []cgroups.Hierarchy
+	kubectls    kubectls
 }
 
 // places are the roots of run-time state and of disks. KITH_LAB_DIR moves both below one directory.

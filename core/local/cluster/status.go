@@ -47,11 +47,12 @@ func (s *status) set(phase Phase, why string) bool {
 	return false
 }
 
-// wait returns when done is true for the state; it calls done after every change.
+// wait returns when done is true for the state; it calls done after every change. Where ctx has ended that is an error in any case: callers
+// wait in loops, which would go on for ever.
 func (s *status) wait(ctx context.Context, done func(State) bool) error {
 	for {
 		changed := s.changed.Wait()
-		if done(s.State()) {
+		if ctx.Err() == nil && done(s.State()) {
 			return nil
 		}
 		select {

@@ -318,6 +318,18 @@ func TestWaitReadySaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
+func TestNobodyWaitsWhoseContextEnded(t *testing.T) {
+	s := newStatus(Ready, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := s.WaitReady(ctx); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := s.WaitReady(ctx); !errors.Is(err, context.Canceled) { // who waits in a loop would go round and round
+		t.Errorf("of a cluster that is ready: %v", err)
+	}
+}
+
 func TestLastWordsSayWhyTheEngineEnded(t *testing.T) {
 	dir := t.TempDir()
 	b := newChild(slog.New(slog.DiscardHandler))

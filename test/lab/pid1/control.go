@@ -85,6 +85,7 @@ func (s *supervisor) handle(r request) {
 			return
 		}
 		st.Daemon = DaemonStopping
+		s.killed = false
 		_ = unix.Kill(st.PID, unix.SIGTERM)
 		s.timer.Reset(StopAfter)
 	default:
@@ -105,6 +106,10 @@ func (s *supervisor) stopped() {
 			return
 		}
 		s.status.Restarts++
+	}
+	if s.killed {
+		r.answer <- fmt.Sprintf("the daemon did not stop within %s and was killed", StopAfter)
+		return
 	}
 	r.answer <- "ok"
 }

@@ -29,6 +29,7 @@ type supervisor struct {
 	requests chan request
 	// waiting is the request to answer when the daemon has stopped (and, for a restart, runs again).
 	waiting *request
+	killed  bool // the daemon that was to stop did not within StopAfter
 	timer   *time.Timer
 }
 
@@ -141,6 +142,7 @@ func (s *supervisor) timeout() {
 		}
 	case DaemonStopping:
 		s.log.Warn("daemon did not stop in time and is killed", "pid", s.status.PID)
+		s.killed = true
 		_ = unix.Kill(s.status.PID, unix.SIGKILL)
 	}
 }
