@@ -80,7 +80,9 @@ func (s *supervisor) start() error {
 func (s *supervisor) run(ctx context.Context) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE, unix.SIGTERM)
+	// Nobody reads these. What is ignored instead, the daemon ignores, too, until it has handlers of its own: told to stop right after its start it
+	// would go on.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGPIPE, unix.SIGTERM)
 	for {
 		s.reap()
 		if err := s.save(); err != nil {
