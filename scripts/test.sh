@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
-# soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
+# soak: the same, those that vary one of these (K3s, pods of both families, clusters of several nodes), and the long ones: faults at random, cuts
+# of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (as many as there are processors, two at least: three on two were at a load of thirty).
 # panels: the tray by a mouse in five desktops: Xfce, which is in the lab's tests, too, LXQt and MATE, which are in the long ones, GNOME and Plasma (scripts/deps.sh panels).

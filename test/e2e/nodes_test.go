@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,25 +15,6 @@ import (
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
-
-// TestAClusterOfThreeNodes: a small office, without kithd: a server and two nodes that joined it by a token.
-func TestAClusterOfThreeNodes(t *testing.T) {
-	l := laptops(t, lab.Options{Clusters: []lab.Cluster{{Name: "corp", Nodes: 3}}})
-	c := &office{l: l, server: l.Laptop("corp-1")}
-	apply(t, c.server, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---"+eachNode+"---"+web(2))
-	waitReady(t, c.server, 5, "-n", "shop")
-	for _, step := range slices.Concat([]officeStep{
-		{"each pod reaches each other one, the service and DNS", (*office).reach},
-		{"logs, exec, port-forward and top work on each node", (*office).kubelets},
-		{"a volume is where its pod is", (*office).volumes},
-		{"a NetworkPolicy holds on every node", (*office).policies},
-		{"strangers get nothing", (*office).strangers},
-		{"a node's key opens nothing of others", (*office).aNodesKey},
-		{"each account may what its page says", (*office).rights},
-	}, troubles) {
-		t.Run(step.name, func(t *testing.T) { step.do(c, t) })
-	}
-}
 
 // troubles are the steps that take minutes, in the tests that do (make soak).
 var troubles []officeStep

@@ -42,3 +42,12 @@ func TestWhatGuestsReachOnOtherEngines(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatGuestsReachOnOneNode is the table for the built-in engine.
+func TestWhatGuestsReachOnOneNode(t *testing.T) {
+	o := onLaptop(laptops(t, lab.Options{Laptops: 3}))
+	addressesFrom(t, o.at, "10.42.0.100") // such as no pod of alice's or carol's has
+	o.settle(t)
+	o.laptop(true)
+	o.table(t)
+}

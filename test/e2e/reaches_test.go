@@ -41,15 +41,6 @@ type target struct {
 	unsure   bool // not on every engine do the owner's own pods have an answer; the group beside it shows that packets to many are heard
 }
 
-// TestWhatGuestsReachOnOneNode is the table for the built-in engine.
-func TestWhatGuestsReachOnOneNode(t *testing.T) {
-	o := onLaptop(laptops(t, lab.Options{Laptops: 3}))
-	addressesFrom(t, o.at, "10.42.0.100") // such as no pod of alice's or carol's has
-	o.settle(t)
-	o.laptop(true)
-	o.table(t)
-}
-
 // calmFor is how long, after a kithd that does not mark guests' links was killed, the kernel believes that who is not known is no guest, and a moment.
 const calmFor = 42 * time.Second
 

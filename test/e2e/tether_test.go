@@ -4,8 +4,12 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -551,111 +555,6 @@ func refusedTether(t *testing.T, p *lab.Laptop, says ...string) {
 	}
 }
 
-// TestWhatStandsInTheWayOfATether: all of it is told, with what to do, and nothing is changed.
-func TestWhatStandsInTheWayOfATether(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 3})
-	alice, bob, carol := l.Laptop("alice"), l.Laptop("bob"), l.Laptop("carol")
-	for _, p := range []*lab.Laptop{alice, bob, carol} {
-		eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
-	}
-	eventually(t, 20*time.Second, "alice sees bob", func() string {
-		if p := peerOf(t, alice, "bob"); !p.Reachable {
-			return fmt.Sprintf("%+v", p)
-		}
-		return ""
-	})
-	t.Run("no policy", func(t *testing.T) { refusedTether(t, alice, "bob does not run this laptop", "TetherPolicy") })
-	apply(t, bob, fmt.Sprintf(laptopsOfTheCompany, false))
-	t.Run("it cannot be reached", func(t *testing.T) {
-		if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 40*time.Second, "alice knows that bob is away", func() string {
-			if p := peerOf(t, alice, "bob"); p.Reachable {
-				return fmt.Sprintf("%+v", p)
-			}
-			return ""
-		})
-		refusedTether(t, alice, "bob")
-		if err := l.Heal(t.Context(), "alice", "bob"); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 40*time.Second, "alice has bob again", func() string {
-			if p := peerOf(t, alice, "bob"); !p.Reachable {
-				return fmt.Sprintf("%+v", p)
-			}
-			return ""
-		})
-	})
-	t.Run("declined", func(t *testing.T) {
-		done := make(chan string, 1)
-		go func() {
-			out, err := alice.Kith(t.Context(), "tether", "bob", "--yes")
-			done <- fmt.Sprint(out, err)
-		}()
-		eventually(t, 20*time.Second, "bob is asked", func() string {
-			for _, r := range requests(t, bob) {
-				if r.Peer == "alice" && r.Direction == "incoming" {
-					kith(t, bob, "decline", r.ID)
-					return ""
-				}
-			}
-			return "no request"
-		})
-		if text := <-done; !strings.Contains(text, "declined") {
-			t.Error(text)
-		}
-		untethered(t, alice, bob)
-	})
-	t.Run("others use this laptop, and it uses others", func(t *testing.T) {
-		befriend(t, bob, alice, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
-		befriend(t, carol, alice, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
-		refusedTether(t, alice, "this laptop offers resources to carol", "kith unpeer carol")
-		kith(t, alice, "unpeer", "carol", "--yes")
-		befriend(t, alice, carol, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
-		refusedTether(t, alice, "this laptop uses resources of carol", "kith unpeer carol")
-		kith(t, alice, "unpeer", "carol", "--yes")
-	})
-	t.Run("two at once, and one on top", func(t *testing.T) {
-		apply(t, carol, fmt.Sprintf(laptopsOfTheCompany, false))
-		// What bob has of alice goes over into the tether.
-		tethered(t, alice, bob)
-		if out, err := alice.Kith(t.Context(), "tether", "carol", "--yes"); err == nil || !strings.Contains(out+err.Error(), "tethered to bob") {
-			t.Errorf("tether to carol: %v\n%s", err, out)
-		}
-		for _, not := range [][]string{{"peer", "carol", "--wait=false"}, {"unpeer", "bob", "--yes"}} {
-			if out, err := alice.Kith(t.Context(), not...); err == nil || !strings.Contains(out+err.Error(), "tethered to") {
-				t.Errorf("kith %s: %v\n%s", strings.Join(not, " "), err, out)
-			}
-		}
-		if out, err := carol.Kith(t.Context(), "peer", "alice"); err == nil || !strings.Contains(out+err.Error(), "tethered") {
-			t.Errorf("carol asks alice: %v\n%s", err, out)
-		}
-		if cpu := kubectl(t, bob, "get", "contracts", "-o", "jsonpath={.items[*].spec.resources.cpu}"); cpu == "100m" || strings.Contains(cpu, " ") {
-			t.Errorf("the company has %q of cpu", cpu)
-		}
-		kith(t, alice, "untether", "--yes")
-		untethered(t, alice, bob)
-		codes := make(chan error, 2)
-		for _, company := range []string{"bob", "carol"} {
-			go func() {
-				_, err := alice.Kith(t.Context(), "tether", company, "--yes")
-				codes <- err
-			}()
-		}
-		if first := <-codes; first == nil || !strings.Contains(first.Error(), "under way") && !strings.Contains(first.Error(), "tethered") && !strings.Contains(first.Error(), "exit status 8") {
-			t.Errorf("two at once: %v", first)
-		}
-		if s := modeOf(t, alice); s.Mode != api.Autonomous {
-			if _, err := alice.Kith(t.Context(), "untether", "--yes"); err != nil {
-				t.Error(err)
-			}
-		}
-		<-codes
-		inMode(t, alice, api.Autonomous, 30*time.Second)
-	})
-}
-
 // ofTheCompanysOwner: a DaemonSet that is for laptops runs on hers; what wants her host does not.
 func ofTheCompanysOwner(t *testing.T, alice, bob *lab.Laptop) {
 	kubectl(t, bob, "create", "namespace", "admin")
@@ -701,4 +600,50 @@ spec:
 		t.Errorf("it runs at alice: %s", out)
 	}
 	kubectl(t, bob, "delete", "namespace", "admin", "--wait=false")
+}
+
+const ofBobs = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: own}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}}}
+`
+
+// deciding asks a laptop's engine whether it decides, and says so first if on is given. It gives how long that took.
+func deciding(t *testing.T, p *lab.Laptop, on ...bool) (bool, time.Duration) {
+	t.Helper()
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", p.Path("/run/kith/k8s/deciding.sock"))
+		},
+	}}
+	method, body := http.MethodGet, ""
+	if len(on) > 0 {
+		method, body = http.MethodPut, fmt.Sprintf(`{"on":%t}`, on[0])
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://engine/deciding", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", p.Name(), err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	var says struct{ On *bool }
+	if err := json.Unmarshal(text, &says); err != nil || says.On == nil {
+		t.Fatalf("%s: %s %s: %s %s", p.Name(), method, body, resp.Status, text)
+	}
+	return *says.On, time.Since(began)
 }

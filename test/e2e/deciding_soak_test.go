@@ -1,14 +1,10 @@
-//go:build lab
+//go:build lab && soak
 
 package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,37 +13,6 @@ import (
 
 	"kith.dev/test/lab"
 )
-
-// deciding asks a laptop's engine whether it decides, and says so first if on is given. It gives how long that took.
-func deciding(t *testing.T, p *lab.Laptop, on ...bool) (bool, time.Duration) {
-	t.Helper()
-	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", p.Path("/run/kith/k8s/deciding.sock"))
-		},
-	}}
-	method, body := http.MethodGet, ""
-	if len(on) > 0 {
-		method, body = http.MethodPut, fmt.Sprintf(`{"on":%t}`, on[0])
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://engine/deciding", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatalf("%s: %v", p.Name(), err)
-	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(resp.Body)
-	var says struct{ On *bool }
-	if err := json.Unmarshal(text, &says); err != nil || says.On == nil {
-		t.Fatalf("%s: %s %s: %s %s", p.Name(), method, body, resp.Status, text)
-	}
-	return *says.On, time.Since(began)
-}
 
 // engineHas gives what a laptop's engine has: goroutines, and in MiB the heap at which it collects next, which follows from what was in
 // use when it last did, and what is resident.
@@ -61,21 +26,6 @@ func engineHas(t *testing.T, p *lab.Laptop) (goroutines int, heap, memory float6
 	}
 	return int(values["go_goroutines"]), values["go_memstats_next_gc_bytes"] / (1 << 20), values["process_resident_memory_bytes"] / (1 << 20)
 }
-
-const ofBobs = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: %s, namespace: own}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: %[1]s}}
-  template:
-    metadata: {labels: {app: %[1]s}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}}}
-`
 
 // TestALaptopThatDoesNotDecide: the scheduler and the controllers that decide stop and start again while all else at bob goes on, and
 // alice's guests start there all the same.

@@ -1,4 +1,4 @@
-//go:build lab
+//go:build lab && soak
 
 package e2e
 

@@ -1,4 +1,4 @@
-//go:build lab
+//go:build lab && soak
 
 package e2e
 
@@ -11,34 +11,6 @@ import (
 
 	"kith.dev/test/lab"
 )
-
-const dualWeb = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: shop}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: app, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: both, namespace: shop}
-spec: {ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: six, namespace: shop}
-spec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv6], type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30086}]}
-`
 
 // onlyFriends lets in who has the label friend, and who has addresses of one range.
 const onlyFriends = `
