@@ -21,7 +21,7 @@ func (p *program) peersCommand() *cobra.Command {
 
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
 expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
-is down. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
+is down, and "asleep" of one whose Kubernetes starts when somebody needs it. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
 they are gone there too. Below the list stands what a peer without a contract would
 give, should you ask. TETHER says which of the two runs the other: "runs this laptop" of a company to which this laptop is tethered,
 "run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use;
@@ -53,9 +53,12 @@ func gives(x api.Peer) string {
 	return "gives nothing: " + x.Gives.Why
 }
 
-// reachable says since when a peer under contract cannot be reached.
+// reachable says since when a peer under contract cannot be reached, and of whom that can that its Kubernetes sleeps.
 func (p *program) reachable(x api.Peer) string {
-	if x.DownSince.IsZero() {
+	switch {
+	case x.Asleep:
+		return "asleep"
+	case x.DownSince.IsZero():
 		return screen.Yes(x.Reachable)
 	}
 	return "down " + screen.Age(p.Now().Sub(x.DownSince))

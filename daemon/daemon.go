@@ -308,7 +308,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
-		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: d.woke,
+		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke,
 	})
 	d.hostingRoutes()
 	return nil

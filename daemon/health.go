@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/local/cluster"
 )
 
@@ -35,6 +36,11 @@ func (h *health) ailing() string {
 		return ""
 	}
 	return why
+}
+
+// beat is what peers are told of this laptop every few seconds.
+func (d *Daemon) beat() peering.Beat {
+	return peering.Beat{Ailing: d.health.ailing(), Asleep: d.engine != nil && d.engine.State().Phase == cluster.Asleep}
 }
 
 // works is what costs nothing to know: the engine is asked four times a minute anyway.

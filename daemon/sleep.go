@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"kith.dev/daemon/idle"
@@ -19,7 +18,7 @@ func (d *Daemon) maySleep(ctx context.Context) (idle.Verdict, error) {
 	c := d.cluster.Load()
 	switch {
 	case c == nil:
-		return idle.Verdict{}, fmt.Errorf("the controllers of Kith do not run; the local cluster is %s", d.engine.State())
+		return idle.Verdict{Stay: idle.Starting}, nil
 	case !d.engine.Decides():
 		return idle.Verdict{Stay: idle.Tether}, nil
 	}

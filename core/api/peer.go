@@ -43,6 +43,7 @@ type Peer struct {
 	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
 	LastSeen  time.Time    `json:"lastSeen,omitzero"`
 	Reachable bool         `json:"reachable"`          // its peer API answered the last time it was tried
+	Asleep    bool         `json:"asleep,omitempty"`   // reachable, and its Kubernetes sleeps until somebody needs it
 	DownSince time.Time    `json:"downSince,omitzero"` // when a peer under contract could not be reached any more
 	Outgoing  State        `json:"outgoing"`           // this cluster consumes from the peer
 	Incoming  State        `json:"incoming"`           // the peer consumes from this cluster

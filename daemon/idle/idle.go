@@ -30,14 +30,16 @@ const (
 	Ending    Reason = "Ending"    // namespaces that are being deleted
 	Schedule  Reason = "Schedule"  // a CronJob that is due before the sleep would pay, or whose schedule cannot be read
 	Nodes     Reason = "Nodes"     // that joined this laptop
-	Contract  Reason = "Contract"  // in force with a peer, or being agreed
+	Contract  Reason = "Contract"  // that is being agreed, or ends
 	Tether    Reason = "Tether"    // to or of a company
+	Starting  Reason = "Starting"  // Kith's controllers do not run yet
 )
 
 // World is what decides.
 type World struct {
 	Agreed     *ledger.Snapshot
 	Pods       []corev1.Pod
+	Guests     []v1alpha1.OffloadedPod
 	Nodes      []corev1.Node
 	Namespaces []corev1.Namespace
 	Jobs       []batchv1.Job
@@ -66,8 +68,13 @@ func (w *World) Decide(now time.Time, least time.Duration) Verdict {
 			return Verdict{Stay: Pods, What: named("pod", &p)}
 		}
 	}
-	if len(w.Nodes) > 1 {
-		return Verdict{Stay: Nodes, What: fmt.Sprintf("%d nodes", len(w.Nodes))}
+	for _, g := range w.Guests { // one whose pod is not made yet
+		if p := g.Status.Phase; p == "" || p == v1alpha1.OffloadedPodAccepted {
+			return Verdict{Stay: Pods, What: named("guest", &g)}
+		}
+	}
+	if n := own(w.Nodes); n > 1 {
+		return Verdict{Stay: Nodes, What: fmt.Sprintf("%d nodes", n)}
 	}
 	for _, n := range w.Namespaces {
 		if n.DeletionTimestamp != nil {
@@ -98,13 +105,14 @@ func Look(ctx context.Context, cached, fresh client.Reader, agreed *ledger.Snaps
 	var crons batchv1.CronJobList
 	var sets appsv1.ReplicaSetList
 	var stateful appsv1.StatefulSetList
-	for _, list := range []client.ObjectList{&pods, &nodes, &namespaces, &jobs, &crons, &sets, &stateful} {
+	var guests v1alpha1.OffloadedPodList
+	for _, list := range []client.ObjectList{&pods, &guests, &nodes, &namespaces, &jobs, &crons, &sets, &stateful} {
 		if err := fresh.List(ctx, list); err != nil {
 			return Verdict{}, fmt.Errorf("read what Kubernetes has to do: %w", err)
 		}
 	}
 	w = World{
-		Agreed: agreed, Pods: pods.Items, Nodes: nodes.Items, Namespaces: namespaces.Items, Jobs: jobs.Items, CronJobs: crons.Items, Sets: sets.Items, Stateful: stateful.Items,
+		Agreed: agreed, Pods: pods.Items, Guests: guests.Items, Nodes: nodes.Items, Namespaces: namespaces.Items, Jobs: jobs.Items, CronJobs: crons.Items, Sets: sets.Items, Stateful: stateful.Items,
 	}
 	return w.Decide(now, least), nil
 }
@@ -119,15 +127,22 @@ func (w *World) agreed() Verdict {
 			return Verdict{Stay: Contract, What: "peer " + p.Name}
 		}
 	}
-	for _, c := range w.Agreed.Contracts {
-		return Verdict{Stay: Contract, What: "contract " + c.Name}
-	}
 	return Verdict{}
 }
 
-// moves reports whether something was asked, and is not over.
+// moves reports whether something is being agreed, or ends. A contract in force keeps nobody awake: who wants to use it asks.
 func moves(s v1alpha1.RelationState) bool {
-	return s != "" && s != v1alpha1.StateNone && s != v1alpha1.StateDeclined && s != v1alpha1.StateExpired
+	return s == v1alpha1.StateRequested || s == v1alpha1.StateContracted || s == v1alpha1.StateEnding
+}
+
+// own counts the nodes of this laptop: those of peers are pictures of what they give.
+func own(nodes []corev1.Node) (n int) {
+	for i := range nodes {
+		if nodes[i].Labels[v1alpha1.LabelPeer] == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // unfinished names a workload that Kubernetes has not brought to what it should be.

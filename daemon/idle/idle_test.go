@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -56,7 +58,16 @@ func TestWhatKeepsAClusterAwake(t *testing.T) {
 		{name: "a time zone that is none", world: World{CronJobs: []batchv1.CronJob{cronJob("@daily", "Nowhere/Near")}}, want: Verdict{Stay: Schedule, What: "cronjob shop/report"}},
 		{name: "a day that never comes", world: World{CronJobs: []batchv1.CronJob{cronJob("0 0 31 2 *", "UTC")}}, want: Verdict{Stay: Schedule, What: "cronjob shop/report"}},
 		{name: "a suspended CronJob", world: World{CronJobs: []batchv1.CronJob{{Spec: batchv1.CronJobSpec{Schedule: "* * * * *", Suspend: new(true)}}}}},
-		{name: "a contract", world: World{Agreed: &ledger.Snapshot{Contracts: []*v1alpha1.Contract{{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}}}}, want: Verdict{Stay: Contract, What: "contract c1"}},
+		{name: "a contract in force", world: World{
+			Nodes: []corev1.Node{{}, {ObjectMeta: metav1.ObjectMeta{Name: "kith-bob", Labels: map[string]string{v1alpha1.LabelPeer: "bob"}}}},
+			Agreed: &ledger.Snapshot{
+				Contracts: []*v1alpha1.Contract{{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}},
+				Peers:     []*v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected}}}},
+			},
+		}},
+		{name: "a contract that ends", world: World{Agreed: &ledger.Snapshot{Peers: []*v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Incoming: v1alpha1.DirectionStatus{State: v1alpha1.StateEnding}}}}}}, want: Verdict{Stay: Contract, What: "peer bob"}},
+		{name: "a guest whose pod is not made yet", world: World{Guests: []v1alpha1.OffloadedPod{{ObjectMeta: meta("web")}}}, want: Verdict{Stay: Pods, What: "guest shop/web"}},
+		{name: "a guest that was refused", world: World{Guests: []v1alpha1.OffloadedPod{{ObjectMeta: meta("web"), Status: v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused}}}}},
 		{name: "a peer that is asked", world: World{Agreed: &ledger.Snapshot{Peers: []*v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateRequested}}}}}}, want: Verdict{Stay: Contract, What: "peer bob"}},
 		{name: "a peer that declined", world: World{Agreed: &ledger.Snapshot{Peers: []*v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateDeclined}}}}}}},
 		{name: "a peer that is known", world: World{Agreed: &ledger.Snapshot{Peers: []*v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}}}}},
@@ -76,8 +87,12 @@ func TestWhatKeepsAClusterAwake(t *testing.T) {
 
 // To sleep takes what the API server says now: a cache may be late.
 func TestAPodThatNoCacheHasKeepsTheClusterAwake(t *testing.T) {
-	old := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
-	now := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(&corev1.Pod{ObjectMeta: meta("web")}).Build()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	old := fake.NewClientBuilder().WithScheme(scheme).Build()
+	now := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&corev1.Pod{ObjectMeta: meta("web")}).Build()
 	if v, err := Look(t.Context(), old, now, &ledger.Snapshot{}, time.Now(), time.Minute); err != nil || v.Stay != Pods {
 		t.Errorf("%+v, %v", v, err)
 	}

@@ -18,10 +18,12 @@ import (
 // stays is more than twice as long as it takes to fall asleep in these stories.
 const stays = 22 * time.Second
 
-// TestAKubernetesSleeps: an engine that nobody needs ends with all that belongs to it, and whoever comes waits and is answered.
+// TestAKubernetesSleeps: an engine that nobody needs ends with all that belongs to it, and whoever comes waits and is answered. Alice has a contract
+// with bob, whose engine sleeps, too, until a pod of hers goes there.
 func TestAKubernetesSleeps(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 1, Config: map[string]any{"engineIdle": "10s"}})
-	alice := l.Laptop("alice")
+	l := laptops(t, lab.Options{Laptops: 2, Config: map[string]any{"engineIdle": "10s"}})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	befriend(t, alice, bob)
 	if out, _, err := alice.Exec(t.Context(), "sh", "-c", "umask 077; kith kubeconfig > /root/front.yaml"); err != nil {
 		t.Fatal(out, err)
 	}
@@ -89,6 +91,52 @@ func TestAKubernetesSleeps(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+	t.Run("a peer that sleeps", func(t *testing.T) {
+		asleep(t, bob)
+		eventually(t, 20*time.Second, "alice knows that bob's Kubernetes sleeps", func() string {
+			if p := peerOf(t, alice, "bob"); !p.Asleep || !p.Reachable {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
+		const ready = `get node kith-bob -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].reason}'`
+		eventually(t, 20*time.Second, "the node that stands for bob says so, and is ready", func() string {
+			if out, err := front(ready); err != nil || out != "True PeerAsleep" {
+				return fmt.Sprint(out, err)
+			}
+			return ""
+		})
+		for _, p := range []*lab.Laptop{alice, bob} {
+			asleep(t, p)
+		}
+		time.Sleep(stays)
+		for _, p := range []*lab.Laptop{alice, bob} {
+			if got := engineState(t, p); got != api.EngineAsleep {
+				t.Errorf("%s is %s; who woke it is in its log", p.Name(), got)
+			}
+		}
+	})
+	t.Run("a pod wakes home and peer, and they sleep when it has gone", func(t *testing.T) {
+		if out, err := front("create namespace shop"); err != nil {
+			t.Fatal(out, err)
+		}
+		kith(t, alice, "offload", "shop")
+		apply(t, alice, solo("away", "kith-bob"))
+		waitReady(t, alice, 1, "-n", "shop")
+		if out, err := front("-n shop exec away -- /app get http://127.0.0.1:8080/"); err != nil || !strings.Contains(out, "away") {
+			t.Error(out, err)
+		}
+		time.Sleep(stays)
+		for _, p := range []*lab.Laptop{alice, bob} {
+			if got := engineState(t, p); got != api.EngineReady {
+				t.Errorf("%s is %s while the pod runs", p.Name(), got)
+			}
+		}
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "away")
+		for _, p := range []*lab.Laptop{alice, bob} {
+			asleep(t, p)
+		}
 	})
 }
 

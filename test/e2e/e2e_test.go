@@ -229,7 +229,7 @@ func apply(t *testing.T, p *lab.Laptop, manifest string) {
 // peer is what tests look at of `kith peers -o json`.
 type peer struct {
 	Name, ID, Source, Outgoing, Incoming, Why, Code, Node string
-	Reachable                                             bool
+	Reachable, Asleep                                     bool
 	DownSince                                             time.Time
 	Addresses                                             []string
 	Tunnel                                                struct{ Up bool }

@@ -119,6 +119,7 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 				if now.Cause, now.Why = "", l.Beat.Ailing; now.Why != "" {
 					now.Cause = presence.Ailing
 				}
+				now.Asleep = l.Beat.Asleep
 			})
 			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
 				lastWord = ""
@@ -162,7 +163,7 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		if now.Reachable() && now.Heard.IsZero() {
 			now.Heard = time.Now()
 		}
-		now.State, now.Cause, now.Why = presence.Unreachable, "", lost(err, lastWord)
+		now.State, now.Cause, now.Why, now.Asleep = presence.Unreachable, "", lost(err, lastWord), false
 		switch {
 		case errors.As(err, &mismatch):
 			now.Cause = presence.OtherKey

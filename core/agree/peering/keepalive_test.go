@@ -240,21 +240,24 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	}
 }
 
-func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
-	ails := make(chan string, 1)
-	ails <- ""
+func TestABeatSaysHowTheDaemonIs(t *testing.T) {
+	says := make(chan Beat, 1)
+	says <- Beat{}
 	alice, bob := someone(t), bob(t, Limits{}, quick, func(s *Server) {
-		s.config.Ailing = func() string { why := <-ails; ails <- why; return why }
+		s.config.Beat = func() Beat { b := <-says; says <- b; return b }
 	})
 	bob.recognised[alice.ID()] = true
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
 	becomes(t, c, bob.ID(), presence.Reachable)
-	for _, why := range []string{"its Kubernetes does not answer", "its disk\nis full", ""} {
-		<-ails
-		ails <- why
-		want := strings.ReplaceAll(why, "\n", "?")
-		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, bob.ID()).Why == want })
+	for _, b := range []Beat{{Ailing: "its Kubernetes does not answer"}, {Ailing: "its disk\nis full"}, {Asleep: true}, {}} {
+		<-says
+		says <- b
+		want := strings.ReplaceAll(b.Ailing, "\n", "?")
+		eventually(t, fmt.Sprintf("bob says %+v", b), func() bool {
+			got := state(c, bob.ID())
+			return got.Why == want && got.Asleep == b.Asleep && got.Works() == (b.Ailing == "")
+		})
 	}
 	if got := state(c, bob.ID()); got.State != presence.Reachable || !got.Heard.IsZero() {
 		t.Errorf("%+v", got)

@@ -234,6 +234,8 @@ type Revealed struct {
 type Beat struct {
 	// Ailing is why the daemon cannot do its work, for people: its Kubernetes does not answer. Empty when all is well.
 	Ailing string `json:"ailing,omitempty"`
+	// Asleep says that its Kubernetes does not run, as nobody needs it, and starts when somebody does: a request for it only takes longer.
+	Asleep bool `json:"asleep,omitempty"`
 }
 
 // presenceLine is a line of the presence stream; a line with none of these is passed over.

@@ -286,7 +286,11 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	notices := s.config.Handler.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: wire.Line(s.config.Ailing(), maxReason)}}) }
+	beat := func() bool {
+		b := s.config.Beat()
+		b.Ailing = wire.Line(b.Ailing, maxReason)
+		return send(presenceLine{Beat: &b})
+	}
 	ticker := s.tickerOf(ctx, caller)
 	alive := send(presenceLine{Hello: s.self()})
 	if ticker == &s.heartbeats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel

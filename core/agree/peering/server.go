@@ -47,9 +47,8 @@ type ServerConfig struct {
 	Audit  *audit.Log // of refusals; nil: one that writes to Log
 	// Woke is called some seconds after this machine was suspended, if any stream was open; may be nil.
 	Woke func()
-	// Ailing tells why this cluster cannot do its work, for people, empty when it can. It is asked for every Beat, and must
-	// answer at once; nil: it can.
-	Ailing func() string
+	// Beat is asked for every Beat that is sent, and must answer at once; nil: all is well.
+	Beat func() Beat
 }
 
 // Server serves the peer API, through which all calls of other clusters come.
@@ -81,8 +80,8 @@ func newServer(config ServerConfig, limits Limits) *Server {
 	if config.Answered == nil {
 		config.Answered = func(string, int) {}
 	}
-	if config.Ailing == nil {
-		config.Ailing = func() string { return "" }
+	if config.Beat == nil {
+		config.Beat = func() Beat { return Beat{} }
 	}
 	if config.Audit == nil {
 		config.Audit = audit.New(config.Log, audit.Options{})

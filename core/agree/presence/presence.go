@@ -35,8 +35,10 @@ type Presence struct {
 	State State
 	Since time.Time // of the state; of one that is reachable it is when the connection began
 	Cause Cause
-	Why   string    // for people, when it is not reachable or there is a cause
-	Heard time.Time // of the last sign of life, which may be before Since, when it is not reachable any more; else zero
+	Why   string // for people, when it is not reachable or there is a cause
+	// Asleep: it is reachable, and its Kubernetes sleeps until somebody needs it. It does its work all the same.
+	Asleep bool
+	Heard  time.Time // of the last sign of life, which may be before Since, when it is not reachable any more; else zero
 }
 
 // Reachable reports whether its daemon answers.

@@ -237,7 +237,7 @@ func (n *Node) SetPresence(p presence.Presence) {
 	}
 	n.state.there = p
 	n.mu.Unlock()
-	if was.Works() != p.Works() || was.Why != p.Why {
+	if was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {
 		n.changed.Notify()
 	}
 	if was.Works() == p.Works() {

@@ -19,6 +19,7 @@ const PeerReachable corev1.NodeConditionType = "PeerReachable"
 // Reasons of the node's conditions.
 const (
 	reasonConnected   = "PeerConnected"
+	reasonAsleep      = "PeerAsleep" // of Ready: its Kubernetes starts when a pod goes there
 	reasonUnreachable = "PeerUnreachable"
 	reasonTunnel      = "TunnelDown" // of conditions while no packet passes between home and the pods abroad
 )
@@ -57,6 +58,9 @@ func countable(resources corev1.ResourceList) corev1.ResourceList {
 func (s *state) conditions(old []corev1.NodeCondition, now time.Time) []corev1.NodeCondition {
 	message := cmp.Or(s.there.Why, "the peer answers")
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonConnected, Message: message}
+	if s.there.Asleep {
+		ready.Reason, ready.Message = reasonAsleep, "the peer's Kubernetes sleeps, as nobody needs it; a pod wakes it"
+	}
 	if presence.Node.Over(s.there, now) {
 		ready.Status, ready.Reason = corev1.ConditionFalse, reasonUnreachable
 	}

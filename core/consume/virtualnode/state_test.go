@@ -47,6 +47,26 @@ func TestLostLinkShowsAtOnceAndCountsAfterGrace(t *testing.T) {
 	}
 }
 
+// A node that were not Ready would get no pod, and nothing would wake the peer.
+func TestTheNodeOfAPeerThatSleepsIsReady(t *testing.T) {
+	s := state{there: presence.Presence{State: presence.Reachable, Asleep: true}}
+	all := s.conditions(nil, time.Now())
+	if c := conditionOf(all, corev1.NodeReady); c.Status != corev1.ConditionTrue || c.Reason != reasonAsleep {
+		t.Errorf("%+v", c)
+	}
+	if c := conditionOf(all, PeerReachable); c.Status != corev1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}), state: s}
+	changed := n.changed.Wait()
+	n.SetPresence(presence.Presence{State: presence.Reachable})
+	select {
+	case <-changed: // its status is written anew
+	default:
+		t.Error("that it is awake does not show")
+	}
+}
+
 // Its contracts are compared anew when a peer is back, and that may fail: it is as much away as before.
 func TestAnAbsenceThatGoesOnIsAsOldAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

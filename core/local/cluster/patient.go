@@ -88,15 +88,17 @@ func (p patient) wait(r *http.Request) error {
 }
 
 // follows reports whether a request only keeps up with the cluster, or says that a node is alive: watches, the lists that informers begin
-// with, leases and the status of nodes.
+// with, leases, and a node that is read before its status is written.
 func follows(r *http.Request) bool {
+	path := r.URL.Path
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
-		return q.Get("watch") != "" || q.Get("resourceVersion") == "0"
+		return q.Get("watch") != "" || q.Get("resourceVersion") == "0" || strings.HasPrefix(path, oneNode)
 	}
-	path := r.URL.Path
-	return strings.HasPrefix(path, "/apis/coordination.k8s.io/") || strings.HasPrefix(path, "/api/v1/nodes/") && strings.HasSuffix(path, "/status")
+	return strings.HasPrefix(path, "/apis/coordination.k8s.io/") || strings.HasPrefix(path, oneNode) && strings.HasSuffix(path, "/status")
 }
+
+const oneNode = "/api/v1/nodes/"
 
 // WrappedRoundTripper lets client-go look at what is inside (k8s.io/apimachinery/pkg/util/net.RoundTripperWrapper).
 func (p patient) WrappedRoundTripper() http.RoundTripper { return p.next }

@@ -77,6 +77,8 @@ func TestARequestWakesTheEngine(t *testing.T) {
 		{http.MethodGet, "/api/v1/pods?limit=500&resourceVersion=0", false},
 		{http.MethodPut, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/kith-bob", false},
 		{http.MethodPatch, "/api/v1/nodes/kith-bob/status", false},
+		{http.MethodGet, "/api/v1/nodes/kith-bob", false}, // as before its status is written
+		{http.MethodGet, "/api/v1/nodes", true},
 		{http.MethodPatch, "/api/v1/nodes/kith-bob", true},
 	} {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
