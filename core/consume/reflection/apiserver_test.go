@@ -60,6 +60,9 @@ func TestTheAPIServerOfHomeIsInEveryTwin(t *testing.T) {
 				t.Errorf("%v: %+v, %q, %v", it, got, why, err)
 			}
 		}
+		if r.homeChanged(kinds.EndpointSlice, slice, &discoveryv1.EndpointSlice{ObjectMeta: meta}); len(drain(r)) != 0 {
+			t.Errorf("%s: the peer is told that an API server ends", ns)
+		}
 		if src := r.source(tw, s, item{kinds.Service, metav1.NamespaceDefault, kinds.APIServer}, nil); src != nil {
 			t.Error("it goes under its own name too")
 		}

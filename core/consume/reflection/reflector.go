@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -284,7 +285,7 @@ func (r *Reflector) homeChanged(k *kinds.Kind, was, is metav1.Object) {
 	if is == nil {
 		is = was
 	}
-	if is == nil {
+	if is == nil || saysGoodbye(is) {
 		return
 	}
 	changed := item{k, is.GetNamespace(), is.GetName()}
@@ -299,6 +300,13 @@ func (r *Reflector) homeChanged(k *kinds.Kind, was, is metav1.Object) {
 			r.queue.Add(it)
 		}
 	}
+}
+
+// saysGoodbye reports whether this is the slice of an API server that ends, and took its own address out. Guests would reach it no more if they
+// were told, and one that sleeps would wake each peer by it, and again when it is back.
+func saysGoodbye(o metav1.Object) bool {
+	slice, is := o.(*discoveryv1.EndpointSlice)
+	return is && slice.Namespace == metav1.NamespaceDefault && slice.Name == kinds.APIServer && len(slice.Endpoints) == 0
 }
 
 // podChanged: most changes of a pod are in its status and concern nobody here.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/peering"
@@ -164,12 +165,17 @@ func (p *Provider) keepQuestion(ctx context.Context, caller peering.Caller, peer
 	spec.PeerID, spec.PeerName, spec.Address = caller.ID.String(), peer.Name, from(caller)
 	spec.Expires = metav1.NewTime(time.Now().Add(p.Patience).Truncate(time.Second))
 	spec.Endpoints = reachableAt(caller.Addr.Addr(), q.Endpoints)
-	request := &v1alpha1.PeeringRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: peer.Name + "-" + contract.NewID()[:4], Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-		Spec:       spec,
+	for tries := 1; ; tries++ {
+		request := &v1alpha1.PeeringRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: peer.Name + "-" + contract.NewID()[:4], Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+			Spec:       spec,
+		}
+		err := p.Client.Create(ctx, request)
+		if err == nil {
+			return request, nil
+		}
+		if !apierrors.IsAlreadyExists(err) || tries == 5 { // a million names, and some hundred of old requests of one peer
+			return nil, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
+		}
 	}
-	if err := p.Client.Create(ctx, request); err != nil {
-		return nil, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
-	}
-	return request, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,18 @@ import (
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
 )
+
+func TestAQuestionGetsAnotherNameWhereOneIsTaken(t *testing.T) {
+	d := newWorld(t)
+	d.taken = 4
+	if name, err := d.ask(t, stranger(1, "192.0.2.1"), "alice"); err != nil || len(d.requests(t)) != 1 {
+		t.Errorf("%q, %v", name, err)
+	}
+	d.taken = 5
+	if _, err := d.ask(t, stranger(2, "192.0.2.2"), "carol"); err == nil || !strings.Contains(err.Error(), "keep the request of carol") {
+		t.Error(err)
+	}
+}
 
 // A flood of questions under ever new keys, from a few addresses, keeps nobody from asking.
 func TestAFloodOfQuestionsDoesNotBlockPairing(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,7 @@ type world struct {
 	writes atomic.Int32
 	reads  atomic.Int32 // past the cache
 	events []api.Event
+	taken  int // how many names of requests to come are taken
 }
 
 // newWorld makes a provider of one node with 8 cpu, who shares half of it.
@@ -57,6 +59,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	d.client = ledgertest.Over(t, interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			wrote()
+			if _, is := o.(*v1alpha1.PeeringRequest); is && d.taken > 0 {
+				d.taken--
+				return apierrors.NewAlreadyExists(v1alpha1.GroupVersion.WithResource("peeringrequests").GroupResource(), o.GetName())
+			}
 			if at := o.GetCreationTimestamp(); at.IsZero() { // as an API server has it
 				o.SetCreationTimestamp(metav1.Now())
 			}
