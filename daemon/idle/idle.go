@@ -7,6 +7,7 @@ package idle
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -135,10 +136,10 @@ func moves(s v1alpha1.RelationState) bool {
 	return s == v1alpha1.StateRequested || s == v1alpha1.StateContracted || s == v1alpha1.StateEnding
 }
 
-// own counts the nodes of this laptop: those of peers are pictures of what they give.
+// own counts the nodes of this laptop: those of peers are pictures of what they give. What is not surely one of these counts.
 func own(nodes []corev1.Node) (n int) {
 	for i := range nodes {
-		if nodes[i].Labels[v1alpha1.LabelPeer] == "" {
+		if nodes[i].Labels[v1alpha1.LabelPeer] == "" || !strings.HasPrefix(nodes[i].Name, v1alpha1.VirtualNodePrefix) {
 			n++
 		}
 	}

@@ -42,6 +42,7 @@ func TestWhatKeepsAClusterAwake(t *testing.T) {
 		{name: "a pod that waits", world: World{Pods: []corev1.Pod{{ObjectMeta: meta("web")}}}, want: Verdict{Stay: Pods, What: "pod shop/web"}},
 		{name: "a node alone", world: World{Nodes: make([]corev1.Node, 1)}},
 		{name: "a node that joined", world: World{Nodes: make([]corev1.Node, 2)}, want: Verdict{Stay: Nodes, What: "2 nodes"}},
+		{name: "a node that joined, and has a peer's label", world: World{Nodes: []corev1.Node{{}, {ObjectMeta: metav1.ObjectMeta{Name: "desk", Labels: map[string]string{v1alpha1.LabelPeer: "bob"}}}}}, want: Verdict{Stay: Nodes, What: "2 nodes"}},
 		{name: "a namespace that ends", world: World{Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "old", DeletionTimestamp: &gone}}}}, want: Verdict{Stay: Ending, What: "namespace old"}},
 		{name: "a job whose pod failed and is made again in a minute", world: World{Jobs: []batchv1.Job{{ObjectMeta: meta("load")}}}, want: Verdict{Stay: Workloads, What: "job shop/load"}},
 		{name: "a job that is suspended", world: World{Jobs: []batchv1.Job{{ObjectMeta: meta("load"), Spec: batchv1.JobSpec{Suspend: new(true)}}}}},
