@@ -17,6 +17,7 @@ require (
 	k8s.io/cri-api v0.36.3
 	k8s.io/kubernetes v1.36.3
 	kith.dev v0.0.0-00010101000000-000000000000
+	modernc.org/libc v1.74.4
 	modernc.org/sqlite v1.56.0
 	sigs.k8s.io/sig-storage-lib-external-provisioner/v13 v13.0.0
 )
@@ -219,7 +220,6 @@ require (
 	k8s.io/pod-security-admission v0.36.3 // indirect
 	k8s.io/streaming v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
-	modernc.org/libc v1.74.4 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.11.0 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect

@@ -37,6 +37,7 @@ const pollBatch = 500
 
 // Store is an open datastore.
 type Store struct {
+	boot     []byte // which one this is; nil: unknown
 	listener net.Listener
 	grpc     *grpc.Server
 	reserve  *reserve
@@ -52,6 +53,11 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{reserve: newReserve(filepath.Dir(file), log), log: log, stop: stop, writers: &sync.WaitGroup{}}
+	if boot, err := os.ReadFile(bootIDFile); err != nil {
+		log.Warn("this boot of the machine cannot be told from others; each start counts as one", "err", err)
+	} else {
+		s.boot = boot
+	}
 	backend, err := s.open(ctx, file)
 	if s.reserve.giveUp(err) {
 		backend, err = s.open(ctx, file)
@@ -77,7 +83,8 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 
 // open opens the database; what cannot be written because the disk is full costs the reserve, and is written then.
 func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
-	if err := prepare(ctx, file); err != nil {
+	made, err := prepare(ctx, file)
+	if err != nil {
 		return nil, err
 	}
 	d, err := openDatabase(ctx, file, s.writers)
@@ -90,7 +97,9 @@ func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
 		return nil, err
 	}
 	kine := logstructured.New(sqllog.New(dialect{d, u}, 0, 0, 0, 0, compactBatch, pollBatch))
-	err = kine.Start(ctx)
+	if err = u.inNewBoot(ctx, filepath.Dir(file), s.boot, made); err == nil {
+		err = kine.Start(ctx)
+	}
 	if err == nil {
 		u.mark, err = d.CurrentRevision(ctx) // all that an earlier life left is old
 	}

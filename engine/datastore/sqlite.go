@@ -54,11 +54,13 @@ func dsn(file, params string) string {
 var errNewer = errors.New("a newer Kith wrote it")
 
 // prepare makes the database, or gives one of an earlier version the shape it has now. A crash at any step leaves what the
-// next call goes on with.
-func prepare(ctx context.Context, file string) error {
-	inner, err := sqlite.NewConnector(dsn(file, ""))
+// next call goes on with. made: there was none.
+func prepare(ctx context.Context, file string) (made bool, err error) {
+	// Here SQLite removes a journal from which it could go back. On btrfs that must be synced by itself (EXTRA): a journal that is there again
+	// after a loss of power would take the database back to its beginning.
+	inner, err := sqlite.NewConnector(dsn(file, "&_synchronous=EXTRA"))
 	if err != nil {
-		return err
+		return false, err
 	}
 	db := sql.OpenDB(inner)
 	defer db.Close()
@@ -69,13 +71,13 @@ func prepare(ctx context.Context, file string) error {
 		db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&size),
 		db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'kine'").Scan(&tables))
 	if err != nil {
-		return err
+		return false, err
 	}
 	if version > shape {
-		return fmt.Errorf("%w: it has shape %d, and this one knows those up to %d; install the newer one again", errNewer, version, shape)
+		return false, fmt.Errorf("%w: it has shape %d, and this one knows those up to %d; install the newer one again", errNewer, version, shape)
 	}
 	if version == shape && size == pageSize {
-		return nil
+		return false, nil
 	}
 	// The size of pages can be changed by rewriting the file, and only without a log.
 	steps := []string{"PRAGMA journal_mode = DELETE", fmt.Sprintf("PRAGMA page_size = %d", pageSize)}
@@ -83,17 +85,18 @@ func prepare(ctx context.Context, file string) error {
 		steps = append(steps, "PRAGMA auto_vacuum = INCREMENTAL")
 	}
 	if err := execute(ctx, db, steps...); err != nil {
-		return err
+		return false, err
 	}
 	if version != shape {
 		if err := reshape(ctx, db, tables > 0); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if tables == 0 {
-		return nil
+	steps = nil
+	if tables > 0 {
+		steps = append(steps, "PRAGMA auto_vacuum = INCREMENTAL", "VACUUM")
 	}
-	return execute(ctx, db, "PRAGMA auto_vacuum = INCREMENTAL", "VACUUM")
+	return tables == 0, execute(ctx, db, append(steps, "PRAGMA journal_mode = WAL")...) // which it begins with a journal
 }
 
 // reshape makes the table, with the rows of the one that is there, in one transaction.

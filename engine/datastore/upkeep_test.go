@@ -268,7 +268,7 @@ func TestDatabaseOfAnEarlierVersionIsTakenOver(t *testing.T) {
 			b := open(t, file)
 			compare(t, contents(t, b), want)
 			rev, err := b.Create(t.Context(), "/registry/things/new", []byte("new"), 0)
-			if err != nil || rev != last+1 {
+			if err != nil || rev <= last {
 				t.Errorf("the revision after %d is %d: %v", last, rev, err)
 			}
 			if _, _, ok, err := b.Delete(t.Context(), "/registry/things/1", 0); err != nil || !ok {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,7 +199,13 @@ func bind(source, target string) func() error {
 }
 
 func fakeTunables() error {
-	for name, value := range kernelTunables {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	if err != nil {
+		return fmt.Errorf("number this boot: %w", err)
+	}
+	all := maps.Clone(kernelTunables)
+	all["kernel/random/boot_id"] = strings.TrimSpace(string(boot)) // of the laptop, not of the machine
+	for name, value := range all {
 		target := "/proc/sys/" + name
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
 			continue
