@@ -84,6 +84,21 @@ func (w *world) away(p *lab.Laptop, other string) string {
 	return ""
 }
 
+// answers tells what is not right unless alice is let through to what a pod of web at bob has written, as kubectl asks for it: by her API
+// server, her kithd, the way to bob and the door there. While bob is away that is refused at once, in his name.
+func (w *world) answers(pod string, away bool) string {
+	ctx, cancel := context.WithTimeout(w.t.Context(), apiPatience)
+	defer cancel()
+	_, err := w.alice.Kubectl(ctx, "logs", "-n", "shop", "--tail=1", pod)
+	switch {
+	case away && (err == nil || !strings.Contains(err.Error(), "bob cannot be reached")):
+		return fmt.Sprintf("the logs of %s are refused with %v, although bob is away", pod, err)
+	case !away && err != nil:
+		return fmt.Sprintf("the logs of %s: %v", pod, err)
+	}
+	return ""
+}
+
 // hang has the two lose each other, in several ways, for as long as it takes to be noticed: bob stands still, while his kernel acknowledges;
 // the way between them is cut; alice stands still. web has four pods, some of them at bob.
 func hang(t *testing.T, l *lab.Lab) {
@@ -92,14 +107,14 @@ func hang(t *testing.T, l *lab.Lab) {
 	w := &world{t: t, l: l, alice: alice, bob: bob, apis: map[string]client.Client{}}
 	twin := twinAt(t, bob, "shop")
 	web := client.MatchingLabels{"app": "web"}
-	var abroad []string // as alice sees them
+	var abroad, named []string // as alice sees them
 	atHome, err := w.pods(alice, "shop", web)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range atHome {
 		if atHome[i].Spec.NodeName == "kith-bob" {
-			abroad = append(abroad, atHome[i].Status.PodIP)
+			abroad, named = append(abroad, atHome[i].Status.PodIP), append(named, atHome[i].Name)
 		}
 	}
 	guests := addresses(w.pods(bob, twin, web))
@@ -112,6 +127,9 @@ func hang(t *testing.T, l *lab.Lab) {
 			return fmt.Sprintf("alice says %s %s, bob %s %s", out.State, out.Why, in.State, in.Why)
 		}
 		if not := w.onlyReady(alice, "shop", every); not != "" {
+			return not
+		}
+		if not := w.answers(named[0], false); not != "" {
 			return not
 		}
 		return w.onlyReady(bob, twin, every)
@@ -201,6 +219,7 @@ func hang(t *testing.T, l *lab.Lab) {
 			}
 		}
 		eventually(t, 10*time.Second, way.what+": alice says so", func() string { return w.away(alice, "bob") })
+		eventually(t, 10*time.Second, way.what+": the door answers nobody", func() string { return w.answers(named[0], true) })
 		if way.both {
 			eventually(t, 30*time.Second, way.what+": alice's endpoints at bob are not ready", func() string { return w.onlyReady(bob, twin, bobAlone) })
 			in15(way.what+": alice was unreachable", lost, *w.peerAt(bob, "alice").Incoming.Since)
