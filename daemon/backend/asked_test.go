@@ -66,3 +66,31 @@ func TestANewQuestionDoesNotBeginWithTheEndOfTheFormer(t *testing.T) {
 		}
 	})
 }
+
+// Who asks a peer that is away for what its contract grants already hears that, and of the contract's end, however it waits.
+func TestWhoAsksForWhatIsGrantedHearsOfItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{Attempt: 1, State: v1alpha1.StateUnreachable, Why: "no route"}}}
+		objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build())
+		c := &Cluster{Client: objects}
+		var said []string
+		say := func(p api.Progress) { said = append(said, p.Message) }
+		if err := c.followAsk(t.Context(), "bob", 1, false, say); err != nil || len(said) != 1 || said[0] != "bob cannot be reached: no route" {
+			t.Fatalf("%q, %v", said, err)
+		}
+		go func() {
+			synctest.Wait()
+			if err := objects.Get(t.Context(), named("bob"), peer); err != nil {
+				t.Error(err)
+			}
+			peer.Status.Outgoing.State, peer.Status.Outgoing.Why = v1alpha1.StateNone, "bob ended the contract"
+			if err := objects.Status().Update(t.Context(), peer); err != nil {
+				t.Error(err)
+			}
+			c.Changed.Notify()
+		}()
+		if err := c.followAsk(t.Context(), "bob", 1, true, say); err == nil || err.Error() != "bob ended the contract (ask again)" {
+			t.Errorf("%v", err)
+		}
+	})
+}

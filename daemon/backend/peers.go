@@ -501,6 +501,13 @@ func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wai
 		case v1alpha1.StateContracted:
 			say(api.Progress{Message: "contract signed, the link is being made"})
 			return !wait, nil
+		case v1alpha1.StateUnreachable: // under the contract in force
+			say(api.Progress{Message: name + " cannot be reached: " + out.Why})
+			return !wait, nil
+		case v1alpha1.StateNone:
+			if out.Why != "" { // the contract in force ended meanwhile
+				return true, &api.Error{Code: api.CodeConflict, Message: out.Why, Do: "ask again"}
+			}
 		}
 		return false, nil
 	})
