@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -36,6 +34,7 @@ import (
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/timeline"
 	"kith.dev/core/consume/consumer"
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/consume/kubelet"
@@ -73,9 +72,11 @@ func newScheme() *runtime.Scheme {
 
 // runCluster installs what Kith needs into the cluster and runs the controllers until ctx ends.
 func (d *Daemon) runCluster(ctx context.Context) error {
+	ready := timeline.Begin(d.log, "Kubernetes")
 	if err := d.engine.WaitReady(ctx); err != nil {
 		return err
 	}
+	ready()
 	restConfig := rest.CopyConfig(d.engine.RESTConfig())
 	restConfig.QPS = -1 // the API server's own priority and fairness decides
 	restConfig.Wrap(cluster.Patient(d.engine))
@@ -89,9 +90,12 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		return fmt.Errorf("talk to the API server: %w", err)
 	}
 	d.restoreTunnels(ctx, direct)
-	if err := d.install(ctx, direct); err != nil {
+	ready = timeline.Begin(d.log, "kinds and policies of Kith")
+	bounds, err := d.install(ctx, direct)
+	if err != nil {
 		return err
 	}
+	ready()
 	d.mark(ctx, direct)
 	mgr, err := d.newManager(restConfig, scheme)
 	if err != nil {
@@ -100,7 +104,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go d.watchFacts(ctx, cancel)
-	c, endpoint, err := d.assemble(ctx, mgr, direct, restConfig)
+	c, endpoint, err := d.assemble(ctx, mgr, direct, restConfig, bounds)
 	if err != nil {
 		return err
 	}
@@ -114,9 +118,15 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", endpoint.Run)
 	go func() {
-		if mgr.GetCache().WaitForCacheSync(ctx) &&
-			d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look) &&
+		ready := timeline.Begin(d.log, "what the controllers watch")
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return
+		}
+		ready()
+		ready = timeline.Begin(d.log, "what keeps guests apart, and contracts")
+		if d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look) &&
 			d.untilDone(ctx, "contracts cannot be read", c.Host.Load) {
+			ready()
 			d.clusterReady(ctx, c)
 		}
 	}()
@@ -187,30 +197,6 @@ func (d *Daemon) restoreTunnels(ctx context.Context, c client.Client) {
 	}
 }
 
-// install puts what Kith needs into the cluster, all at once: a laptop that starts waits for it.
-func (d *Daemon) install(ctx context.Context, c client.Client) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := installed.Define(ctx, c, d.log); err != nil || d.cfg.Share == "" {
-			return err
-		}
-		percent, err := strconv.Atoi(strings.TrimSuffix(d.cfg.Share, "%"))
-		if err != nil {
-			return fmt.Errorf("share: %w", err)
-		}
-		return installPolicy(ctx, c, percent, d.cfg.AutoAccept, d.cfg.GuestImages)
-	})
-	for _, object := range d.policies() {
-		group.Go(func() error {
-			if err := installed.Apply(ctx, c, object); err != nil {
-				return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
 // mark changes what is the owner's, and does without where it is refused. The policy for DaemonSets is in force before: none is missed.
 func (d *Daemon) mark(ctx context.Context, c client.Client) {
 	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
@@ -241,8 +227,8 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 	})
 }
 
-// assemble makes the rooms that work on the cluster and gives them to each other.
-func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *kubelet.Kubelet, error) {
+// assemble makes the rooms that work on the cluster and gives them to each other. bounds are the objects that hold tenants.
+func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config, bounds []client.Object) (*clusterPart, *kubelet.Kubelet, error) {
 	agreed, err := ledger.New(ctx, mgr.GetClient(), mgr.GetCache())
 	if err != nil {
 		return nil, nil, err
@@ -269,9 +255,6 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if facts.TenantDNS {
 		c.Host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
 	}
-	if err := c.Host.Install(ctx, direct); err != nil {
-		return nil, nil, fmt.Errorf("hosting: %w", err)
-	}
 	if facts.GuestLinks {
 		c.Host.Confine(guestnet.Runtime)
 		if err := c.Host.Address(mgr, facts.GuestNetworks, d.guests); err != nil {
@@ -281,7 +264,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		c.Host.Translate(facts.Network.Pods)
 		c.Host.CloseWhile(d.closedToGuests)
 	}
-	if c.kept, err = d.keepInstalled(mgr, direct, c.Host); err != nil {
+	if c.kept, err = d.keepInstalled(mgr, direct, bounds); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
 	if c.door, err = door.NewDoor(restConfig, c.Host, d.audits, d.log); err != nil {

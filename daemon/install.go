@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
+	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,7 +20,7 @@ import (
 	"kith.dev/core/local/guards"
 	"kith.dev/core/local/installed"
 	"kith.dev/core/provide/guestnet"
-	"kith.dev/core/provide/hosting"
+	"kith.dev/core/provide/hosting/tenants"
 )
 
 // policies are the admission policies of this side, which say how pods travel, where guests are and what may be written.
@@ -29,18 +32,43 @@ func (d *Daemon) policies() []client.Object {
 	return list
 }
 
+// install puts what Kith needs into the cluster, all at once: a laptop that starts waits for it. bounds are the objects that hold tenants.
+func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.Object, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := installed.Define(ctx, c, d.log); err != nil || d.cfg.Share == "" {
+			return err
+		}
+		percent, err := strconv.Atoi(strings.TrimSuffix(d.cfg.Share, "%"))
+		if err != nil {
+			return fmt.Errorf("share: %w", err)
+		}
+		return installPolicy(ctx, c, percent, d.cfg.AutoAccept, d.cfg.GuestImages)
+	})
+	group.Go(func() (err error) {
+		bounds, err = tenants.Install(ctx, c, d.log)
+		return err
+	})
+	for _, object := range d.policies() {
+		group.Go(func() error {
+			if err := installed.Apply(ctx, c, object); err != nil {
+				return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	return bounds, err
+}
+
 // keepInstalled has all that Kith put into the cluster kept as it is.
-func (d *Daemon) keepInstalled(mgr ctrl.Manager, direct client.Client, host *hosting.Host) (*installed.Keeper, error) {
+func (d *Daemon) keepInstalled(mgr ctrl.Manager, direct client.Client, bounds []client.Object) (*installed.Keeper, error) {
 	custom, err := installed.CustomResources()
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := host.Objects()
-	if err != nil {
-		return nil, err
-	}
 	keeper := installed.New(direct, d.tellMended, d.log)
-	if err := keeper.Keep(slices.Concat(custom, hosts, d.policies())...); err != nil {
+	if err := keeper.Keep(slices.Concat(custom, bounds, d.policies())...); err != nil {
 		return nil, err
 	}
 	return keeper, keeper.SetupWithManager(mgr)

@@ -50,7 +50,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serverCommand(), agentCommand(), tokenCommand(), versionCommand(), &cobra.Command{
+	root.AddCommand(serverCommand(), agentCommand(), tokenCommand(), timelineCommand(), versionCommand(), &cobra.Command{
 		Use: "kubectl", Short: "Control the cluster (the real kubectl, which finds this laptop's cluster by itself)",
 	})
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -114,10 +114,12 @@ kith-k8s - the built-in Kubernetes of Kith, and its kubectl
 # SYNOPSIS
 **kith-k8s kubectl** *ARGUMENTS*...
 
+**kith-k8s timeline** [*LOG*]...
+
 **kith-k8s version**
 
 # DESCRIPTION
-kith-k8s is Kubernetes for one laptop in one program. kithd(8) runs it; what is left for people is its kubectl, the real one. Called
+kith-k8s is Kubernetes for one laptop in one program. kithd(8) runs it; what is left for people is its kubectl, the real one, and a look at its start. Called
 under the name kubectl, by a link for example, it is nothing else:
 
     ln -s "$(command -v kith-k8s)" ~/.local/bin/kubectl
@@ -127,6 +129,12 @@ kubectl goes where **KUBECONFIG**, **--kubeconfig**, **--server** or **--context
 it finds this laptop's cluster by itself: root by the engine's own kubeconfig, a member of the group kith by one that kithd gives it for
 this call, which is kept nowhere. Where kithd cannot be asked, kubectl's usual ~/.kube/config comes last; without that, kubectl says why
 kithd cannot be asked, and exits as kith(1) does.
+
+# HOW LONG A START TAKES
+**kith-k8s timeline** draws, from the logs of kith-k8s and of kithd, when each part of the last start began and when others could go on with
+it; **-** is standard input. Without a *LOG* it reads that of the Kubernetes which kithd runs:
+
+    journalctl -u kithd -o cat | kith-k8s timeline - /var/lib/kith/k8s/server.log
 
 # SEE ALSO
 kith(1), kith-kubeconfig(1), kithd(8)

@@ -149,11 +149,12 @@ func storageClass(ctx context.Context, client kubernetes.Interface) error {
 // keepObjects applies the objects until it has worked, then notes the node's pod range when the node is there. Permitted is closed
 // when DNS has its permissions: at the first start it would only be refused without.
 func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) error {
-	first := true
+	first, ready := true, s.begin("objects of the cluster")
 	if err := s.insist(ctx, "objects of the cluster", func() error {
 		err := errors.Join(objects(ctx, s.client, s.config), s.joinObjects(ctx))
 		if first { // what fails now may have worked at an earlier start, and a cluster needs its DNS
 			first = false
+			ready()
 			close(permitted)
 		}
 		return err

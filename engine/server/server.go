@@ -19,7 +19,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -27,6 +29,7 @@ import (
 
 	"kith.dev/core/base/layout"
 	"kith.dev/core/base/process"
+	"kith.dev/core/base/timeline"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
 	"kith.dev/engine/containerd"
@@ -59,7 +62,8 @@ type server struct {
 	client  kubernetes.Interface
 	began   time.Time
 
-	apiServices apiregistration.APIServiceInterface
+	containerdReady func()
+	apiServices     apiregistration.APIServiceInterface
 }
 
 // Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended. stores is who it is: on what a newer
@@ -103,16 +107,22 @@ func (s *server) run(ctx context.Context) error {
 			}
 		})
 	}
+	s.containerdReady = s.begin("containerd")
 	below(s.runtime.Run)
 
+	ready := s.begin("certificates")
 	if _, err := certificates(c); err != nil {
 		return err
 	}
+	ready()
+	ready = s.begin("datastore")
 	store, err := datastore.Open(filepath.Join(c.DataDir, "db", "state.db"), s.datastoreSocket(), s.log)
 	if err != nil {
 		return err
 	}
 	below(store.Run)
+	ready()
+	ready = s.begin("network")
 	var flannel netip.Prefix
 	if c.K3s.Stands {
 		flannel = c.ClusterCIDR
@@ -125,6 +135,7 @@ func (s *server) run(ctx context.Context) error {
 	}, s.log); err != nil {
 		return err
 	}
+	ready()
 	if err := s.components(ctx, group); err != nil {
 		return err
 	}
@@ -142,6 +153,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	return err
 }
+
+// begin notes that a part of the start begins; what it returns, that others can go on with it (kith-k8s timeline).
+func (s *server) begin(part string) (ready func()) { return timeline.Begin(s.log, part) }
 
 // known leaves out what a cluster of IPv4 alone does not have.
 func known[T interface{ IsValid() bool }](list ...T) []T {
@@ -253,8 +267,9 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		start("egress selector", now, proxy.Run)
 		start("nodes of the egress selector", ready, proxy.Watch)
 	}
+	apiReady := s.begin("API server")
 	start("kube-apiserver", now, api.Run)
-	group.Go(func() error { return s.announce(ctx, ready) })
+	group.Go(func() error { return s.announce(ctx, func() { apiReady(); close(ready) }) })
 	// Starting beside the API server it would only be refused, log it, and come back late.
 	prepared := make(chan error, 1)
 	go func() { prepared <- s.prepareRuntime(ctx) }()
@@ -274,6 +289,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		if err := <-prepared; err != nil {
 			return err
 		}
+		go s.awaitNode(ctx, s.begin("node"))
 		return component.Kubelet{
 			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, NodeIPv6: c.IPv6.Node(), ClusterDNS: c.ClusterDNS,
 			DataDir: kubeletDir(c), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
@@ -354,9 +370,12 @@ func (s *server) prepareRuntime(ctx context.Context) error {
 	if err := s.runtime.WaitReady(patience); err != nil {
 		return err
 	}
+	s.containerdReady()
+	ready := s.begin("pause image")
 	if err := s.runtime.Import(ctx, filepath.Join(s.config.RuntimeDir, "images", "pause.tar")); err != nil {
 		return err
 	}
+	ready()
 	go func() {
 		archives, err := filepath.Glob(filepath.Join(s.config.ImagesDir, "*.tar"))
 		if err == nil {
@@ -369,9 +388,30 @@ func (s *server) prepareRuntime(ctx context.Context) error {
 	return nil
 }
 
-// announce closes ready when the API server says it is: not when it lives, because before its RBAC bootstrap
+// awaitNode calls ready when the kubelet of this life has said that the node is.
+func (s *server) awaitNode(ctx context.Context, ready func()) {
+	_ = s.insist(ctx, "the node's readiness", func() error {
+		one := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.NodeName).String()}
+		nodes, err := s.client.CoreV1().Nodes().Watch(ctx, one)
+		if err != nil {
+			return err
+		}
+		defer nodes.Stop()
+		for event := range nodes.ResultChan() {
+			if node, is := event.Object.(*corev1.Node); is && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(s.began.Truncate(time.Second))
+			}) {
+				ready()
+				return nil
+			}
+		}
+		return errNotYet
+	})
+}
+
+// announce calls ready when the API server says it is: not when it lives, because before its RBAC bootstrap
 // it refuses the components.
-func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
+func (s *server) announce(ctx context.Context, ready func()) error {
 	// A server that starts on a busy laptop may think for a while; to be asked anew it calls an error.
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // asks nothing but its health, over loopback
@@ -386,8 +426,7 @@ func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK, nil
 	}) == nil {
-		s.log.Info("API server is ready", "after", time.Since(s.began).Round(time.Millisecond))
-		close(ready)
+		ready()
 	}
 	return nil
 }

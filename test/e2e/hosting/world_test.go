@@ -43,6 +43,7 @@ import (
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/provide/hosting/tenants"
 	"kith.dev/core/trust/identity"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
@@ -197,7 +198,7 @@ func (p *provider) start() {
 			p.Error("manager:", err)
 		}
 	}()
-	if err := p.host.Install(ctx, p.admin); err != nil {
+	if _, err := tenants.Install(ctx, p.admin, slog.New(slog.DiscardHandler)); err != nil {
 		p.Fatal(err)
 	}
 	mgr.GetCache().WaitForCacheSync(ctx)

@@ -3,6 +3,7 @@ package tenants
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,19 +17,20 @@ import (
 )
 
 // Install applies what every tenant needs, by a client that does not read from a cache: the ClusterRole kith:tenant, and first the admission
-// policies that bound what it permits; and the PriorityClass of guests. Idempotent.
-func (t *Tenants) Install(ctx context.Context, c client.Client) error {
-	err := all(ctx, c, policies())
-	if t.bounded = err == nil; meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // a cluster from before Kubernetes 1.30
-		t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
+// policies that bound what it permits; and the PriorityClass of guests. Idempotent. It gives what it applied, for whoever keeps it as it is.
+func Install(ctx context.Context, c client.Client, log *slog.Logger) ([]client.Object, error) {
+	bounds := policies()
+	if err := all(ctx, c, bounds); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // a cluster from before Kubernetes 1.30
+		log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
+		bounds = nil
 	} else if err != nil {
-		return err
+		return nil, fmt.Errorf("what tenants need: %w", err)
 	}
-	needed, err := t.needed()
+	list, err := needed(bounds != nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return all(ctx, c, needed)
+	return append(list, bounds...), all(ctx, c, list)
 }
 
 // all applies objects, all at once: consumers wait for it.
@@ -46,8 +48,8 @@ func all(ctx context.Context, c client.Client, objects []client.Object) error {
 }
 
 // needed is what tenants need besides the policies. They must not be given the rights that policies bound where there are none.
-func (t *Tenants) needed() (list []client.Object, err error) {
-	for _, object := range []any{tenantClusterRole(t.bounded), guests.Priority()} {
+func needed(bounded bool) (list []client.Object, err error) {
+	for _, object := range []any{tenantClusterRole(bounded), guests.Priority()} {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 		if err != nil {
 			return nil, err
@@ -55,13 +57,4 @@ func (t *Tenants) needed() (list []client.Object, err error) {
 		list = append(list, &unstructured.Unstructured{Object: fields})
 	}
 	return list, nil
-}
-
-// Objects are what Install applied, for whoever keeps it as it is.
-func (t *Tenants) Objects() ([]client.Object, error) {
-	list, err := t.needed()
-	if t.bounded {
-		list = append(list, policies()...)
-	}
-	return list, err
 }

@@ -34,7 +34,6 @@ type Tenants struct {
 	allocations *grants.Allocations
 	audits      *audit.Log
 	log         *slog.Logger
-	bounded     bool // the admission policies are in force
 
 	Fenced bool     // guests here are behind the fence
 	paces  sync.Map // pacer by consumer, of its messages about policies
