@@ -117,17 +117,20 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		c.Fleet.Wait()
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", endpoint.Run)
+	looked := make(chan bool, 1)
 	go func() {
-		ready := timeline.Begin(d.log, "what the controllers watch")
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return
-		}
+		ready := timeline.Begin(d.log, "what keeps guests apart")
+		is := d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look)
 		ready()
-		ready = timeline.Begin(d.log, "what keeps guests apart, and contracts")
-		if d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look) &&
-			d.untilDone(ctx, "contracts cannot be read", c.Host.Load) {
+		looked <- is
+	}()
+	go func() {
+		ready := timeline.Begin(d.log, "what the controllers watch, and contracts")
+		if mgr.GetCache().WaitForCacheSync(ctx) && d.untilDone(ctx, "contracts cannot be read", c.Host.Load) {
 			ready()
-			d.clusterReady(ctx, c)
+			if <-looked {
+				d.clusterReady(ctx, c)
+			}
 		}
 	}()
 	if err := mgr.Start(ctx); err != nil {
