@@ -27,6 +27,8 @@ import (
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
+	"kith.dev/core/find/discovery/mdns"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
 	"kith.dev/core/local/images"
@@ -64,7 +66,7 @@ type Daemon struct {
 	peerAPI    *peering.Server
 	peersAt    net.Listener // of the peer API
 	nearby     *discovery.Table
-	names      *discovery.DNS
+	names      *dns.Finder
 	contacts   *peering.Contacts
 	directory  *directory.Directory
 	backend    *backend.Backend
@@ -281,12 +283,12 @@ func (d *Daemon) tunnelsChanged() {
 func (d *Daemon) makeDiscovery() (err error) {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
-		finders = append(finders, discovery.NewLAN(discovery.LANConfig{
+		finders = append(finders, mdns.New(mdns.Config{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
 		}))
 	}
-	d.names, err = discovery.NewDNS(discovery.DNSConfig{Domains: d.cfg.Discovery.DNSDomains, Port: d.cfg.PeerAPIPort, Changed: d.changed.Notify, Log: d.log})
+	d.names, err = dns.New(dns.Config{Domains: d.cfg.Discovery.DNSDomains, Port: d.cfg.PeerAPIPort, Changed: d.changed.Notify, Log: d.log})
 	if err != nil {
 		return err
 	}
@@ -387,7 +389,7 @@ func (d *Daemon) woke() {
 // watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
 // that it left would be waited for in vain.
 func (d *Daemon) watchAddresses(ctx context.Context) error {
-	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
+	return mdns.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
 		d.names.Again()
 		d.exposure.Moved()
@@ -406,7 +408,7 @@ func (d *Daemon) publish(e api.Event) {
 
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.
 func (d *Daemon) endpoints() []string {
-	addresses, err := discovery.ToldAddresses(d.cfg.Discovery.Interfaces)
+	addresses, err := mdns.ToldAddresses(d.cfg.Discovery.Interfaces)
 	if err != nil {
 		d.log.Warn("own addresses are not known", "err", err)
 	}

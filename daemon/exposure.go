@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/mdns"
 	"kith.dev/daemon/config"
 )
 
@@ -16,7 +16,7 @@ func (d *Daemon) exposed() ([]netip.Addr, error) {
 	if d.cfg.Expose != config.ExposeLAN {
 		return nil, nil
 	}
-	all, err := discovery.LANAddresses(d.cfg.Discovery.Interfaces)
+	all, err := mdns.LANAddresses(d.cfg.Discovery.Interfaces)
 	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.Is4() }), err // the cluster's services have IPv4 only
 }
 

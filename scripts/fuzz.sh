@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every parser of bytes from the network, one target after the other: FUZZ_TIME each (10s), or exactly
 # FUZZ_INPUTS inputs each. FUZZ_WORKERS processes at once (1). Arguments are names of targets, for example:
-# FUZZ_INPUTS=10000000 scripts/fuzz.sh core/net/gateway/datapath:FuzzEgress core/find/discovery:FuzzParse
+# FUZZ_INPUTS=10000000 scripts/fuzz.sh core/net/gateway/datapath:FuzzEgress core/find/discovery/mdns:FuzzParse
 # What made a target fail is written below the package, in testdata/fuzz, and is a test from then on.
 set -euo pipefail
 cd "$(dirname "$0")/.."

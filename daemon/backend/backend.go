@@ -31,7 +31,7 @@ import (
 	given "kith.dev/core/consume/images"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/find/directory"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
 	"kith.dev/core/local/images"
@@ -76,10 +76,10 @@ type Backend struct {
 
 var _ localapi.Backend = (*Backend)(nil)
 
-// Names looks up where names in the DNS lead; *discovery.DNS does.
+// Names looks up where names in the DNS lead; *dns.Finder does.
 type Names interface {
-	Find(ctx context.Context, name discovery.Name) ([]discovery.Place, error)
-	Troubles() []discovery.Trouble
+	Find(ctx context.Context, name dns.Name) ([]dns.Place, error)
+	Troubles() []dns.Trouble
 }
 
 // Cluster is what needs an API server.

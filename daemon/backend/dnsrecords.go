@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
+	"kith.dev/core/find/discovery/mdns"
 )
 
 // DNSRecords gives what to put into a zone for others to find this cluster by.
 func (b *Backend) DNSRecords(_ context.Context, o api.DNSRecordsOptions) (api.DNSRecords, error) {
-	zone := discovery.Zone{ID: b.Me.ID(), Name: b.Settings.Name, Domain: o.Domain, Host: o.Host, Port: b.Settings.PeerAPIPort, TTL: o.TTL}
+	zone := dns.Zone{ID: b.Me.ID(), Name: b.Settings.Name, Domain: o.Domain, Host: o.Host, Port: b.Settings.PeerAPIPort, TTL: o.TTL}
 	if len(o.Addresses) == 0 {
 		var err error
-		if zone.Addresses, err = discovery.LANAddresses(b.Settings.Discovery.Interfaces); err != nil {
+		if zone.Addresses, err = mdns.LANAddresses(b.Settings.Discovery.Interfaces); err != nil {
 			return api.DNSRecords{}, internal(err)
 		}
 	}
@@ -32,7 +33,7 @@ func (b *Backend) DNSRecords(_ context.Context, o api.DNSRecordsOptions) (api.DN
 		return api.DNSRecords{}, &api.Error{Code: api.CodeInvalid, Message: err.Error(), Field: field}
 	}
 	out := api.DNSRecords{Name: zone.Name, ID: zone.ID.String(), Notes: notesOn(zone.Addresses)}
-	if name, err := discovery.ParseName(o.Domain); err == nil {
+	if name, err := dns.ParseName(o.Domain); err == nil {
 		out.Domain = name.Host + "."
 	}
 	for _, r := range records {

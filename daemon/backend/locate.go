@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/trust/identity"
 )
 
@@ -27,7 +27,7 @@ func (b *Backend) locate(ctx context.Context, ref string) (located, error) {
 	if _, isAddress := netip.ParseAddr(host); err == nil && isAddress == nil {
 		return located{ref: ref, addresses: []string{address}}, nil
 	}
-	name, wrong := discovery.ParseName(ref)
+	name, wrong := dns.ParseName(ref)
 	if wrong != nil && err != nil && isLiteral(ref) {
 		return located{}, err
 	}
@@ -35,7 +35,7 @@ func (b *Backend) locate(ctx context.Context, ref string) (located, error) {
 		return located{}, api.Invalid("address", ref, "host:port, with an IP address or a DNS name, or a name with SRV records")
 	}
 	places, lookup := b.Names.Find(ctx, name)
-	var nowhere *discovery.NotFoundError
+	var nowhere *dns.NotFoundError
 	switch {
 	case lookup == nil:
 		return pick(ref, name, places, b.Me.ID())
@@ -61,7 +61,7 @@ func knownHere(ctx context.Context, host string) bool {
 }
 
 // pick takes those of the places that are the one cluster meant. Where records say whose a host is, they must all say the same.
-func pick(ref string, name discovery.Name, places []discovery.Place, me identity.ID) (located, error) {
+func pick(ref string, name dns.Name, places []dns.Place, me identity.ID) (located, error) {
 	to := located{ref: ref, name: name.String()}
 	var others []string
 	self := false
@@ -104,7 +104,7 @@ func thisOne(ref string) error {
 const lookAtServers = "is this laptop on the network, and are the name servers in /etc/resolv.conf the right ones?"
 
 // notFound says what was asked of whom, and what can be done.
-func notFound(ref string, e *discovery.NotFoundError) *api.Error {
+func notFound(ref string, e *dns.NotFoundError) *api.Error {
 	out := &api.Error{Code: api.CodeNotFound, Message: ref + " leads to no address", Field: "address", Reason: strings.Join(e.Asked, "; "),
 		Do: "is it spelled right? `kith dns-records` at its owner's prints what its zone needs; `kith peer add HOST:PORT` takes an address"}
 	switch {

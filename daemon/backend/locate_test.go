@@ -9,25 +9,25 @@ import (
 	"testing"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/config"
 )
 
 // fakeNames answers for every name.
 type fakeNames struct {
-	places []discovery.Place
+	places []dns.Place
 	err    error
-	asked  []discovery.Name
+	asked  []dns.Name
 }
 
-func (f *fakeNames) Find(_ context.Context, n discovery.Name) ([]discovery.Place, error) {
+func (f *fakeNames) Find(_ context.Context, n dns.Name) ([]dns.Place, error) {
 	f.asked = append(f.asked, n)
 	return f.places, f.err
 }
 
-func (f *fakeNames) Troubles() []discovery.Trouble {
-	return []discovery.Trouble{{Name: "corp.example", Why: errors.New("SRV _kith._tcp.corp.example.: name server 192.0.2.53: no answer")}}
+func (f *fakeNames) Troubles() []dns.Trouble {
+	return []dns.Trouble{{Name: "corp.example", Why: errors.New("SRV _kith._tcp.corp.example.: name server 192.0.2.53: no answer")}}
 }
 
 func TestANameThatCannotBeLookedUpIsAProblem(t *testing.T) {
@@ -44,8 +44,8 @@ func TestWhereANameLeads(t *testing.T) {
 		t.Fatal(err)
 	}
 	bob, carol := identity.ID{1, 2, 3}, identity.ID{9}
-	place := func(host string, id identity.ID, addresses ...string) discovery.Place {
-		p := discovery.Place{Host: host, ID: id}
+	place := func(host string, id identity.ID, addresses ...string) dns.Place {
+		p := dns.Place{Host: host, ID: id}
 		for _, a := range addresses {
 			p.Addresses = append(p.Addresses, netip.MustParseAddrPort(a))
 		}
@@ -53,7 +53,7 @@ func TestWhereANameLeads(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ref       string
-		places    []discovery.Place
+		places    []dns.Place
 		err       error
 		addresses []string
 		follow    string
@@ -62,17 +62,17 @@ func TestWhereANameLeads(t *testing.T) {
 	}{
 		"an address":             {ref: "192.0.2.7", addresses: []string{"192.0.2.7:6450"}},
 		"an address with a port": {ref: "[2001:db8::1]:7000", addresses: []string{"[2001:db8::1]:7000"}},
-		"one cluster, two hosts": {ref: "Corp.example", places: []discovery.Place{place("a", bob, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1", "192.0.2.8:2"}, follow: "corp.example", id: bob},
-		"whose is not said":      {ref: "corp.example:80", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:80")}, addresses: []string{"192.0.2.7:80"}, follow: "corp.example:80"},
-		"two hosts of nobody":    {ref: "corp.example", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", identity.ID{}, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1"}, follow: "corp.example"},
-		"one said, one not":      {ref: "corp.example", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
-		"this one and another":   {ref: "corp.example", places: []discovery.Place{place("a", me.ID(), "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
-		"this one":               {ref: "corp.example", places: []discovery.Place{place("a", me.ID(), "192.0.2.7:1")}, says: "this one answers there"},
-		"several clusters":       {ref: "corp.example", places: []discovery.Place{place("a.corp.example", bob, "192.0.2.7:1"), place("b.corp.example", carol, "192.0.2.8:2")}, says: "names several clusters: a.corp.example (" + bob.Short() + "), b.corp.example (" + carol.Short() + ")"},
-		"nowhere":                {ref: "nowhere.invalid", err: &discovery.NotFoundError{Asked: []string{"SRV x: none"}}, says: "leads to no address: SRV x: none"},
-		"nobody answers":         {ref: "nowhere.invalid", err: &discovery.NotFoundError{Asked: []string{"SRV x: no answer"}, Silent: true}, says: "could not be looked up: SRV x: no answer"},
-		"there is none":          {ref: "localhost", err: &discovery.NotFoundError{Refused: true}, says: "no cluster is there"},
-		"this machine has it":    {ref: "localhost", err: &discovery.NotFoundError{Asked: []string{"A localhost: none"}}, addresses: []string{"localhost:6450"}},
+		"one cluster, two hosts": {ref: "Corp.example", places: []dns.Place{place("a", bob, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1", "192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"whose is not said":      {ref: "corp.example:80", places: []dns.Place{place("a", identity.ID{}, "192.0.2.7:80")}, addresses: []string{"192.0.2.7:80"}, follow: "corp.example:80"},
+		"two hosts of nobody":    {ref: "corp.example", places: []dns.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", identity.ID{}, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1"}, follow: "corp.example"},
+		"one said, one not":      {ref: "corp.example", places: []dns.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"this one and another":   {ref: "corp.example", places: []dns.Place{place("a", me.ID(), "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"this one":               {ref: "corp.example", places: []dns.Place{place("a", me.ID(), "192.0.2.7:1")}, says: "this one answers there"},
+		"several clusters":       {ref: "corp.example", places: []dns.Place{place("a.corp.example", bob, "192.0.2.7:1"), place("b.corp.example", carol, "192.0.2.8:2")}, says: "names several clusters: a.corp.example (" + bob.Short() + "), b.corp.example (" + carol.Short() + ")"},
+		"nowhere":                {ref: "nowhere.invalid", err: &dns.NotFoundError{Asked: []string{"SRV x: none"}}, says: "leads to no address: SRV x: none"},
+		"nobody answers":         {ref: "nowhere.invalid", err: &dns.NotFoundError{Asked: []string{"SRV x: no answer"}, Silent: true}, says: "could not be looked up: SRV x: no answer"},
+		"there is none":          {ref: "localhost", err: &dns.NotFoundError{Refused: true}, says: "no cluster is there"},
+		"this machine has it":    {ref: "localhost", err: &dns.NotFoundError{Asked: []string{"A localhost: none"}}, addresses: []string{"localhost:6450"}},
 		"no name":                {ref: "a b", says: "SRV records"},
 		"a mistyped address":     {ref: "10.0.0.300", says: "SRV records"},
 		"a port that is none":    {ref: "corp.example:0", says: "SRV records"},

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/mdns"
 )
 
 // door is a port that other machines must reach.
@@ -47,7 +47,7 @@ func (m Machine) ufw(ctx context.Context, in about, report func(api.Finding)) {
 
 // onlyIPv6 reports whether the LAN's devices have addresses of IPv6 and none of IPv4: then other laptops come by IPv6 or not at all.
 func onlyIPv6(interfaces []string) (yes bool) {
-	devices, _ := discovery.LANDevices(interfaces) // none: off the network it makes no difference
+	devices, _ := mdns.LANDevices(interfaces) // none: off the network it makes no difference
 	for _, name := range devices {
 		link, err := net.InterfaceByName(name)
 		if err != nil {
@@ -183,7 +183,7 @@ func (m Machine) firewalld(ctx context.Context, in about, report func(api.Findin
 		report(in.ok(name, "firewalld is not running"))
 		return
 	}
-	devices, err := discovery.LANDevices(m.Discovery.Interfaces)
+	devices, err := mdns.LANDevices(m.Discovery.Interfaces)
 	if err != nil {
 		report(in.warn(name, "the devices of the LAN are not known", err.Error(), "look again as root: sudo kith doctor"))
 		return

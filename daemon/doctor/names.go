@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 )
 
 // Names are those in the DNS by which clusters are looked for.
 type Names struct {
 	Of   []Named
-	Find func(context.Context, discovery.Name) ([]discovery.Place, error)
+	Find func(context.Context, dns.Name) ([]dns.Place, error)
 }
 
 // Named is a name and why it is looked up: "the peer bob", "discovery.dnsDomains".
@@ -47,12 +47,12 @@ func (n Names) look(ctx context.Context, one Named) api.Finding {
 	in := about{area: api.AreaNetwork}
 	const name, servers = "dns-name", "is this laptop on the network, and are the name servers in /etc/resolv.conf the right ones?"
 	what := one.Name + ", of " + one.By + ", leads to no cluster"
-	parsed, err := discovery.ParseName(one.Name)
+	parsed, err := dns.ParseName(one.Name)
 	if err != nil {
 		return in.warn(name, what, err.Error(), "write it as a name in the DNS, such as lab.example.org")
 	}
 	places, err := n.Find(ctx, parsed)
-	var none *discovery.NotFoundError
+	var none *dns.NotFoundError
 	switch {
 	case err == nil && len(places) > 0:
 		return in.ok(name, "%s leads to %s", one.Name, places[0].Addresses[0])

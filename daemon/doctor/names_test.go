@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
+	miekg "github.com/miekg/dns"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 )
 
 // server is a name server at this machine that knows one host, and nothing of others.
@@ -25,16 +25,16 @@ func server(t *testing.T, answers bool) string {
 	if !answers {
 		return socket.LocalAddr().String()
 	}
-	s := &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		m := new(dns.Msg).SetReply(q)
-		if q.Question[0].Name == "lab.example." && q.Question[0].Qtype == dns.TypeA {
-			rr, err := dns.NewRR("lab.example. 60 IN A 192.0.2.7")
+	s := &miekg.Server{PacketConn: socket, Handler: miekg.HandlerFunc(func(w miekg.ResponseWriter, q *miekg.Msg) {
+		m := new(miekg.Msg).SetReply(q)
+		if q.Question[0].Name == "lab.example." && q.Question[0].Qtype == miekg.TypeA {
+			rr, err := miekg.NewRR("lab.example. 60 IN A 192.0.2.7")
 			if err != nil {
 				t.Error(err)
 			}
 			m.Answer = append(m.Answer, rr)
 		} else if q.Question[0].Name != "lab.example." {
-			m.Rcode = dns.RcodeNameError
+			m.Rcode = miekg.RcodeNameError
 		}
 		_ = w.WriteMsg(m)
 	})}
@@ -56,7 +56,7 @@ func TestNamesThatLeadNowhereAreFound(t *testing.T) {
 		"what cannot be read": {"10.0.0.300", answers, api.CheckWarning, "10.0.0.300, of the peer lab, leads to no cluster", "no name in the DNS"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d, err := discovery.NewDNS(discovery.DNSConfig{Port: 6450, Servers: []string{tc.server}, Log: slog.New(slog.DiscardHandler)})
+			d, err := dns.New(dns.Config{Port: 6450, Servers: []string{tc.server}, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/mdns"
 	"kith.dev/core/net/netplan"
 	"kith.dev/daemon/config"
 )
@@ -24,7 +24,7 @@ import (
 // network looks at the LAN as far as one machine alone can: what others do with its packets it does not know.
 func (m Machine) network(ctx context.Context, report func(api.Finding)) {
 	in := about{area: api.AreaNetwork}
-	if echoes, err := discovery.Echoes(ctx, m.Discovery.Interfaces); err != nil && len(echoes) == 0 {
+	if echoes, err := mdns.Echoes(ctx, m.Discovery.Interfaces); err != nil && len(echoes) == 0 {
 		report(in.warn("multicast", "it is not known whether multicast works", err.Error(), "see that no other program has UDP port 5353 for itself (ss -ulpn), and look again"))
 	} else {
 		if m.Discovery.LAN {
@@ -43,7 +43,7 @@ func (m Machine) network(ctx context.Context, report func(api.Finding)) {
 	}
 }
 
-func multicast(in about, echoes []discovery.Echo) api.Finding {
+func multicast(in about, echoes []mdns.Echo) api.Finding {
 	const name = "multicast"
 	var deaf, names []string
 	why := "this machine did not hear its own question; a packet filter drops UDP port 5353, or multicast"
@@ -70,7 +70,7 @@ func multicast(in about, echoes []discovery.Echo) api.Finding {
 // leastMTU is what the device of a LAN has at least: Ethernet and Wi-Fi have 1500, overlays of clouds 1450 and less, phones 1428.
 const leastMTU = 1400
 
-func mtu(in about, echoes []discovery.Echo) api.Finding {
+func mtu(in about, echoes []mdns.Echo) api.Finding {
 	for _, e := range echoes {
 		if e.MTU > 0 && e.MTU < leastMTU {
 			return in.warn("mtu", fmt.Sprintf("the device %s takes packets of %d bytes at most", e.Interface, e.MTU),

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
-	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/mdns"
 )
 
 // apart has the test on a machine of its own, as far as it is made of network and mounts: with a LAN, eth0, that nobody else is on. It
@@ -146,7 +146,7 @@ func TestAFilterOfMulticastIsFound(t *testing.T) {
 	if f := multicast(about{}, nil); f.State != api.CheckOK {
 		t.Errorf("without a LAN: %+v", f)
 	}
-	if f := multicast(about{}, []discovery.Echo{{Interface: "eth0", Err: errors.New("operation not permitted")}}); !strings.Contains(f.Why, "not permitted") {
+	if f := multicast(about{}, []mdns.Echo{{Interface: "eth0", Err: errors.New("operation not permitted")}}); !strings.Contains(f.Why, "not permitted") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/trust/identity"
 )
 
@@ -42,7 +43,7 @@ type Directory struct {
 	nearby   *discovery.Table
 	log      *slog.Logger
 	changed  func(peer string) // the contact of a Peer changed
-	follow   func([]discovery.Followed)
+	follow   func([]dns.Followed)
 
 	mu       sync.Mutex
 	peers    map[identity.ID]*v1alpha1.Peer
@@ -57,7 +58,7 @@ type Directory struct {
 // New makes a Directory; Run keeps it.
 func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *Directory {
 	return &Directory{
-		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]discovery.Followed) {},
+		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]dns.Followed) {},
 		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, reported: map[identity.ID]presence.Presence{},
 		announced: map[identity.ID][]string{}, called: map[identity.ID]netip.Addr{}, older: map[identity.ID]time.Time{},
 	}
@@ -80,23 +81,23 @@ func (d *Directory) SetPeers(peers []*v1alpha1.Peer) {
 }
 
 // FollowNames has f called with the names of Peers that were added by one, whenever they may have changed. Call it before anything else.
-func (d *Directory) FollowNames(f func([]discovery.Followed)) { d.follow = f }
+func (d *Directory) FollowNames(f func([]dns.Followed)) { d.follow = f }
 
 // byName gives the names that Peers were added by, in one order. One that is none was written by somebody else than Kith.
-func (d *Directory) byName() (all []discovery.Followed) {
+func (d *Directory) byName() (all []dns.Followed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, peer := range d.peers {
 		if peer.Spec.DNSName == "" {
 			continue
 		}
-		if name, err := discovery.ParseName(peer.Spec.DNSName); err == nil {
-			all = append(all, discovery.Followed{Name: name, ID: id})
+		if name, err := dns.ParseName(peer.Spec.DNSName); err == nil {
+			all = append(all, dns.Followed{Name: name, ID: id})
 		} else {
 			d.log.Debug("the name of a peer is not followed", "peer", peer.Name, "err", err)
 		}
 	}
-	slices.SortFunc(all, func(a, b discovery.Followed) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(all, func(a, b dns.Followed) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	return all
 }
 

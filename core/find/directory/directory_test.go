@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/find/discovery"
+	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/trust/identity"
 )
 
@@ -39,7 +40,7 @@ func TestNamesOfPeersAreFollowed(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	d := New(me, peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log}), discovery.NewTable(log), log)
 	var got []string
-	d.FollowNames(func(all []discovery.Followed) {
+	d.FollowNames(func(all []dns.Followed) {
 		got = nil
 		for _, f := range all {
 			got = append(got, f.String()+" "+f.ID.Short())

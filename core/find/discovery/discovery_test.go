@@ -3,7 +3,8 @@ package discovery
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
-	"testing"
+	"net/netip"
+	"time"
 
 	"kith.dev/core/trust/identity"
 )
@@ -13,9 +14,11 @@ func testID(name string) identity.ID {
 	return identity.IDOf(ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+func ports(s ...string) (out []netip.AddrPort) {
+	for _, a := range s {
+		out = append(out, netip.MustParseAddrPort(a))
 	}
+	return out
 }
+
+func at(after time.Duration) time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(after) }

@@ -48,23 +48,25 @@ func CleanName(name string) string {
 	return b.String()
 }
 
-// txtRecord is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
-type txtRecord struct {
-	version int
-	id      identity.ID
-	name    string
+// TXT is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
+type TXT struct {
+	Version int
+	ID      identity.ID
+	Name    string // for people, cleaned by CleanName
 }
 
-const txtVersion = 1
+// TXTVersion is that of the records that are made here.
+const TXTVersion = 1
 
-func (c txtRecord) txt() []string {
-	return []string{"v=" + strconv.Itoa(c.version), "id=" + c.id.Compact(), "name=" + c.name}
+// Strings are those of the record.
+func (c TXT) Strings() []string {
+	return []string{"v=" + strconv.Itoa(c.Version), "id=" + c.ID.Compact(), "name=" + c.Name}
 }
 
-// parseTXT reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
+// ParseTXT reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
 // ones are for a later version). It is not ours without a version and an ID.
-func parseTXT(txt []string) (txtRecord, bool) {
-	var c txtRecord
+func ParseTXT(txt []string) (TXT, bool) {
+	var c TXT
 	seen := map[string]bool{}
 	for i, s := range txt {
 		key, value, _ := strings.Cut(s, "=")
@@ -77,24 +79,24 @@ func parseTXT(txt []string) (txtRecord, bool) {
 		case "v":
 			v, err := strconv.Atoi(value)
 			if err != nil || v < 1 || v > 1_000_000 {
-				return txtRecord{}, false
+				return TXT{}, false
 			}
-			c.version = v
+			c.Version = v
 		case "id":
 			id, err := identity.ParseID(value)
 			if err != nil {
-				return txtRecord{}, false
+				return TXT{}, false
 			}
-			c.id = id
+			c.ID = id
 		case "name":
-			c.name = CleanName(value)
+			c.Name = CleanName(value)
 		}
 	}
-	if c.version == 0 || c.id.IsZero() {
-		return txtRecord{}, false
+	if c.Version == 0 || c.ID.IsZero() {
+		return TXT{}, false
 	}
-	if c.name == "" {
-		c.name = c.id.Short()
+	if c.Name == "" {
+		c.Name = c.ID.Short()
 	}
 	return c, true
 }

@@ -42,34 +42,27 @@ func FuzzCleanName(f *testing.F) {
 }
 
 func TestCard(t *testing.T) {
-	bob := txtRecord{version: 1, id: testID("bob"), name: "bob"}
-	id := "id=" + bob.id.Compact()
+	bob := TXT{Version: 1, ID: testID("bob"), Name: "bob"}
+	id := "id=" + bob.ID.Compact()
 	for _, c := range []struct {
 		name string
 		txt  []string
-		want txtRecord
+		want TXT
 		ok   bool
 	}{
-		{"our own", bob.txt(), bob, true},
+		{"our own", bob.Strings(), bob, true},
 		{"a later version's, keys in capitals", []string{"V=1", strings.ToUpper(id), "new=x", "Name=bob", "flag"}, bob, true},
 		{"the first of a key counts", []string{"v=1", id, "name=bob", "name=mallory", "v=9"}, bob, true},
-		{"no name", []string{"v=1", id}, txtRecord{1, bob.id, bob.id.Short()}, true},
-		{"name of nothing visible", []string{"v=1", id, "name=\u202e"}, txtRecord{1, bob.id, bob.id.Short()}, true},
-		{"no version", []string{id, "name=bob"}, txtRecord{}, false},
-		{"bad version", []string{"v=-1", id}, txtRecord{}, false},
-		{"no ID", []string{"v=1", "name=bob"}, txtRecord{}, false},
-		{"mistyped ID", []string{"v=1", id[:len(id)-1] + "1"}, txtRecord{}, false},
-		{"nothing", nil, txtRecord{}, false},
+		{"no name", []string{"v=1", id}, TXT{1, bob.ID, bob.ID.Short()}, true},
+		{"name of nothing visible", []string{"v=1", id, "name=\u202e"}, TXT{1, bob.ID, bob.ID.Short()}, true},
+		{"no version", []string{id, "name=bob"}, TXT{}, false},
+		{"bad version", []string{"v=-1", id}, TXT{}, false},
+		{"no ID", []string{"v=1", "name=bob"}, TXT{}, false},
+		{"mistyped ID", []string{"v=1", id[:len(id)-1] + "1"}, TXT{}, false},
+		{"nothing", nil, TXT{}, false},
 	} {
-		if got, ok := parseTXT(c.txt); ok != c.ok || !reflect.DeepEqual(got, c.want) {
+		if got, ok := ParseTXT(c.txt); ok != c.ok || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v", c.name, got, ok)
 		}
-	}
-}
-
-func TestLongestNameFitsItsTXTString(t *testing.T) {
-	c := txtRecord{1, testID("bob"), CleanName(strings.Repeat("🦊", 100))}
-	if _, err := composeHello(c, 6450, nil, recordTTL); err != nil {
-		t.Error(err)
 	}
 }

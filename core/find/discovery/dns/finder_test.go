@@ -1,12 +1,15 @@
-package discovery
+package dns
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,8 +21,29 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"kith.dev/core/find/discovery"
+	"kith.dev/core/trust/identity"
 	"kith.dev/test/docs"
 )
+
+func testID(name string) identity.ID {
+	seed := sha256.Sum256([]byte(name))
+	return identity.IDOf(ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ports(s ...string) (out []netip.AddrPort) {
+	for _, a := range s {
+		out = append(out, netip.MustParseAddrPort(a))
+	}
+	return out
+}
 
 // nameServer serves records on loopback, UDP and TCP; a name of servfail. fails.
 func nameServer(t *testing.T, zone ...string) string {
@@ -93,14 +117,14 @@ func bothAt(t *testing.T) (net.PacketConn, net.Listener) {
 	return nil, nil
 }
 
-func newDNS(t *testing.T, domain string, servers ...string) *DNS {
-	d, err := NewDNS(DNSConfig{Domains: []string{domain}, Port: 6450, Servers: servers, Log: slog.New(slog.DiscardHandler)})
+func newFinder(t *testing.T, domain string, servers ...string) *Finder {
+	d, err := New(Config{Domains: []string{domain}, Port: 6450, Servers: servers, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	return d
 }
 
-// lookupOnce asks for the domain of a DNS, and gives how long what was said holds.
-func lookupOnce(t *testing.T, d *DNS) ([]Sighting, time.Duration, error) {
+// lookupOnce asks for the domain of a finder, and gives how long what was said holds.
+func lookupOnce(t *testing.T, d *Finder) ([]discovery.Sighting, time.Duration, error) {
 	r := d.lookUp(t.Context(), &lookup{Followed: d.domains[0]})
 	return r.found, time.Until(r.again).Round(time.Second), r.err
 }
@@ -150,30 +174,30 @@ func TestDNSLookup(t *testing.T) {
 	server := nameServer(t, zone...)
 	for _, c := range []struct {
 		domain string
-		want   []Sighting
+		want   []discovery.Sighting
 		ttl    time.Duration
 	}{
-		{"one.example", []Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")}}, 300 * time.Second},
-		{"self.example", []Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.8:7000")}}, 120 * time.Second},
-		{"two.example", []Sighting{
+		{"one.example", []discovery.Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")}}, 300 * time.Second},
+		{"self.example", []discovery.Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.8:7000")}}, 120 * time.Second},
+		{"two.example", []discovery.Sighting{
 			{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")},
 			{Name: "carol", ID: carol}, // its address is ourselves
 		}, 15 * time.Second},
-		{"umlaut.example", []Sighting{{Name: `Jörg "the" \[1m`, ID: bob, Addresses: ports("192.0.2.9:6450")}}, 600 * time.Second},
+		{"umlaut.example", []discovery.Sighting{{Name: `Jörg "the" \[1m`, ID: bob, Addresses: ports("192.0.2.9:6450")}}, 600 * time.Second},
 		{"nameless.example", nil, 120 * time.Second}, // no TXT record says whose the address is
 		{"none.example", nil, 600 * time.Second},
 		{"missing.example", nil, 120 * time.Second},
 		{"odd.example", nil, 600 * time.Second},
-		{"weeks.example", nil, dnsMax},
-		{"nothing.example", nil, dnsMin},
-		{"second.example", nil, dnsMin},
-		{"minus.example", nil, dnsMin},
+		{"weeks.example", nil, maxTTL},
+		{"nothing.example", nil, minTTL},
+		{"second.example", nil, minTTL},
+		{"minus.example", nil, minTTL},
 	} {
 		t.Run(c.domain, func(t *testing.T) {
-			got, ttl, err := lookupOnce(t, newDNS(t, c.domain, server))
+			got, ttl, err := lookupOnce(t, newFinder(t, c.domain, server))
 			must(t, err)
 			for i := range got {
-				if got[i].Source != DNSSource || time.Since(got[i].Seen) > time.Minute {
+				if got[i].Source != discovery.DNSSource || time.Since(got[i].Seen) > time.Minute {
 					t.Errorf("%+v", got[i])
 				}
 				got[i].Source, got[i].Seen = "", time.Time{}
@@ -186,15 +210,15 @@ func TestDNSLookup(t *testing.T) {
 			}
 		})
 	}
-	got, _, err := lookupOnce(t, newDNS(t, "many.example", server))
+	got, _, err := lookupOnce(t, newFinder(t, "many.example", server))
 	if err != nil || len(got) != maxTargets || got[0].Addresses[0].Port() != 1000 {
 		t.Errorf("%d of many, %v", len(got), err)
 	}
-	if _, _, err := lookupOnce(t, newDNS(t, "broken.example", server)); err == nil || !strings.Contains(err.Error(), "SERVFAIL") || !strings.Contains(err.Error(), server) {
+	if _, _, err := lookupOnce(t, newFinder(t, "broken.example", server)); err == nil || !strings.Contains(err.Error(), "SERVFAIL") || !strings.Contains(err.Error(), server) {
 		t.Errorf("a failing server is no answer: %v", err)
 	}
 	// A dead server before the living one.
-	if got, _, err := lookupOnce(t, newDNS(t, "one.example", "127.0.0.1:1", server)); err != nil || len(got) != 1 {
+	if got, _, err := lookupOnce(t, newFinder(t, "one.example", "127.0.0.1:1", server)); err != nil || len(got) != 1 {
 		t.Errorf("second server: %+v, %v", got, err)
 	}
 }
@@ -202,9 +226,9 @@ func TestDNSLookup(t *testing.T) {
 func TestDNSRun(t *testing.T) {
 	server := nameServer(t, "_kith._tcp.one.example. 600 SRV 0 0 6450 lab.example.", "lab.example. 900 A 192.0.2.7",
 		`_kith._tcp.lab.example. 600 TXT "v=1" "id=`+testID("bob").Compact()+`" "name=lab"`)
-	d := newDNS(t, "One.example.", server)
+	d := newFinder(t, "One.example.", server)
 	ctx, cancel := context.WithCancel(t.Context())
-	events, done := make(chan Event), make(chan error)
+	events, done := make(chan discovery.Event), make(chan error)
 	go func() { done <- d.Run(ctx, events) }()
 	if e := <-events; e.Name != "lab" || e.Gone {
 		t.Errorf("%+v", e)
@@ -306,11 +330,11 @@ func (z *fakeZone) cluster(name, address string) {
 	z.put(name+".a.example.", "A", address)
 }
 
-// inBubble runs a DNS for a.example against a fake zone.
-func inBubble(t *testing.T, test func(t *testing.T, d *DNS, z *fakeZone, take func() []Event)) {
+// inBubble runs a finder for a.example against a fake zone.
+func inBubble(t *testing.T, test func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d := newDNS(t, "a.example", "192.0.2.53:53")
+		d := newFinder(t, "a.example", "192.0.2.53:53")
 		z := &fakeZone{rrs: map[question][]string{}, by: map[question]int{}, ttl: 5 * time.Minute}
 		d.ask.exchange = z.exchange
 		z.cluster("bob", "192.0.2.7")
@@ -325,7 +349,7 @@ func inBubble(t *testing.T, test func(t *testing.T, d *DNS, z *fakeZone, take fu
 }
 
 func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+	inBubble(t, func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event) {
 		z.change(nil)
 		began := time.Now()
 		z.cluster("carol", "192.0.2.7")
@@ -333,7 +357,7 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 		if _, by := z.said(); len(take()) != 0 || len(by) != 0 {
 			t.Errorf("asked before the records expired: %v", by)
 		}
-		time.Sleep(time.Second + dnsSpread + time.Second)
+		time.Sleep(time.Second + maxSpread + time.Second)
 		if e := take(); len(e) != 2 || !e[0].Gone || e[1].Gone {
 			t.Errorf("carol is new and bob is gone: %+v", e)
 		}
@@ -378,7 +402,7 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 
 // What holds for long is not asked for because something beside it does not.
 func TestDNSAsksOnlyForWhatExpired(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+	inBubble(t, func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event) {
 		z.change(func() { z.short = map[dnsmessage.Type]time.Duration{dnsmessage.TypeA: 30 * time.Second} })
 		time.Sleep(6 * time.Minute)
 		take()
@@ -398,9 +422,9 @@ func TestDNSAsksOnlyForWhatExpired(t *testing.T) {
 
 // The last second of what a resolver has kept is a TTL of 0, which is no reason to wait.
 func TestDNSFollowsThroughAResolver(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+	inBubble(t, func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event) {
 		z.change(func() { z.ttl = 0 })
-		time.Sleep(5*time.Minute + dnsSpread + 700*time.Millisecond) // asked once, and not again: a second TTL of 0 holds longer
+		time.Sleep(5*time.Minute + maxSpread + 700*time.Millisecond) // asked once, and not again: a second TTL of 0 holds longer
 		take()
 		z.put("bob.a.example.", "A", "192.0.2.8")
 		z.change(func() { z.ttl = 10 * time.Second })
@@ -413,7 +437,7 @@ func TestDNSFollowsThroughAResolver(t *testing.T) {
 
 // On another network everything is asked anew, once, however often the news.
 func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+	inBubble(t, func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event) {
 		time.Sleep(10 * time.Second)
 		z.change(nil)
 		z.put("_kith._tcp.a.example.", "SRV")
@@ -451,7 +475,7 @@ func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
 		z.change(func() { z.fails = nil })
 		z.cluster("bob", "192.0.2.9")
 		d.Again()
-		time.Sleep(dnsAgainLest)
+		time.Sleep(againLeast)
 		if e := take(); len(e) != 1 || e[0].Gone {
 			t.Errorf("%+v", e)
 		}
@@ -460,7 +484,7 @@ func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
 
 // The names of Peers are followed: by their SRV records while there are some, else by the addresses of the host; not to somebody else.
 func TestDNSFollowsTheNamesOfPeers(t *testing.T) {
-	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+	inBubble(t, func(t *testing.T, d *Finder, z *fakeZone, take func() []discovery.Event) {
 		dave := testID("dave")
 		z.put("dave.b.example.", "A", "192.0.2.20")
 		z.put("dave.b.example.", "AAAA", "2001:db8::20")
@@ -490,8 +514,8 @@ func TestDNSFollowsTheNamesOfPeers(t *testing.T) {
 		}
 		z.put("_kith._tcp.new.b.example.", "TXT", `"v=1" "id=`+testID("mallory").Compact()+`"`)
 		time.Sleep(6 * time.Minute)
-		if e := take(); !slices.ContainsFunc(e, func(e Event) bool { return e.Gone && e.ID == dave }) ||
-			slices.ContainsFunc(e, func(e Event) bool { return e.ID == testID("mallory") }) {
+		if e := take(); !slices.ContainsFunc(e, func(e discovery.Event) bool { return e.Gone && e.ID == dave }) ||
+			slices.ContainsFunc(e, func(e discovery.Event) bool { return e.ID == testID("mallory") }) {
 			t.Errorf("a name that leads to another key: %+v", e)
 		}
 		d.Follow(nil)
@@ -504,7 +528,7 @@ func TestDNSFollowsTheNamesOfPeers(t *testing.T) {
 
 func TestNewDNSRefusesWhatIsNoDomain(t *testing.T) {
 	for _, domain := range []string{"", "a b", "http://example.com", strings.Repeat("a.", 130), "..", "exa_mple/", "example.org:6450", "192.0.2.7", "ex\x00ample.org"} {
-		if _, err := NewDNS(DNSConfig{Domains: []string{domain}}); err == nil {
+		if _, err := New(Config{Domains: []string{domain}}); err == nil {
 			t.Errorf("%q passes", domain)
 		}
 	}
@@ -519,10 +543,10 @@ func TestNewDNSRefusesWhatIsNoDomain(t *testing.T) {
 }
 
 // follow collects the events of a finder, in a bubble.
-func follow(ctx context.Context, f Finder) (take func() []Event, done chan error) {
-	events := make(chan Event)
+func follow(ctx context.Context, f discovery.Finder) (take func() []discovery.Event, done chan error) {
+	events := make(chan discovery.Event)
 	var mu sync.Mutex
-	var got []Event
+	var got []discovery.Event
 	done = make(chan error, 1)
 	go func() {
 		for e := range events {
@@ -535,7 +559,7 @@ func follow(ctx context.Context, f Finder) (take func() []Event, done chan error
 		done <- f.Run(ctx, events)
 		close(events)
 	}()
-	return func() []Event {
+	return func() []discovery.Event {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
@@ -548,11 +572,11 @@ func follow(ctx context.Context, f Finder) (take func() []Event, done chan error
 // TestThePageSaysTheseBounds: docs/discovery.md has the amounts that the code has.
 func TestThePageSaysTheseBounds(t *testing.T) {
 	docs.Say(t, "discovery.md",
-		fmt.Sprintf("a TTL of less than %.0f seconds", dnsMin.Seconds()), "as a day |", // dnsMax
-		fmt.Sprintf("%d domains, %d hosts in each and %d addresses of each host", maxDomains, maxTargets, maxAddresses))
+		fmt.Sprintf("a TTL of less than %.0f seconds", minTTL.Seconds()), "as a day |", // maxTTL
+		fmt.Sprintf("%d domains, %d hosts in each and %d addresses of each host", maxDomains, maxTargets, discovery.MaxAddresses))
 	for what, is := range map[string]bool{
-		"a minute": dnsUnsaid == time.Minute, "a day": dnsMax == 24*time.Hour && dnsStale == 24*time.Hour, "three hours": dnsNegativeMax == 3*time.Hour,
-		"five minutes": dnsNegative == 5*time.Minute && ttlAddresses == 5*time.Minute, "an hour": ttlRecords == time.Hour, "15 minutes": dnsRetryMax == 15*time.Minute,
+		"a minute": unsaidTTL == time.Minute, "a day": maxTTL == 24*time.Hour && staleFor == 24*time.Hour, "three hours": maxNegative == 3*time.Hour,
+		"five minutes": usualNegative == 5*time.Minute && ttlAddresses == 5*time.Minute, "an hour": ttlRecords == time.Hour, "15 minutes": retryMax == 15*time.Minute,
 	} {
 		if docs.Say(t, "discovery.md", what); !is {
 			t.Errorf("%s is no longer so", what)

@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"bufio"
@@ -24,6 +24,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/net/hostnet"
 	"kith.dev/core/trust/identity"
 )
@@ -55,10 +56,10 @@ func agent(name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
-	lan := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
+	lan := New(Config{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
 		Trusted: func(id identity.ID) bool { return id == friend },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	events, weigh := make(chan Event), make(chan struct{})
+	events, weigh := make(chan discovery.Event), make(chan struct{})
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			weigh <- struct{}{}

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"cmp"
@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	dnsNegative    = 5 * time.Minute // how long "there are none" holds that tells no time
-	dnsNegativeMax = 3 * time.Hour   // how long at most (RFC 2308 section 5)
-	maxCNAMEs      = 8
-	maxAnswer      = 64 // of one answer; the first in their order, not in the server's, which is another every time
+	usualNegative = 5 * time.Minute // how long "there are none" holds that tells no time
+	maxNegative   = 3 * time.Hour   // how long at most (RFC 2308 section 5)
+	maxCNAMEs     = 8
+	maxAnswer     = 64 // of one answer; the first in their order, not in the server's, which is another every time
 )
 
 // question is what a name server is asked.
@@ -133,7 +133,7 @@ func read(m *dnsmessage.Message, id uint16, q question) (answer, error) {
 	case m.Truncated:
 		return answer{}, errTruncated
 	}
-	name, a := q.name, answer{ttl: dnsMax}
+	name, a := q.name, answer{ttl: maxTTL}
 	for range maxCNAMEs {
 		alias := ""
 		for _, rr := range m.Answers {
@@ -167,10 +167,10 @@ func isNamed(n dnsmessage.Name, name string) bool { return strings.EqualFold(n.S
 func negative(m *dnsmessage.Message, name string) time.Duration {
 	for _, rr := range m.Authorities {
 		if soa, ok := rr.Body.(*dnsmessage.SOAResource); ok && rr.Header.Class == dnsmessage.ClassINET && within(name, rr.Header.Name.String()) {
-			return min(ttlOf(rr.Header), time.Duration(soa.MinTTL)*time.Second, dnsNegativeMax)
+			return min(ttlOf(rr.Header), time.Duration(soa.MinTTL)*time.Second, maxNegative)
 		}
 	}
-	return dnsNegative
+	return usualNegative
 }
 
 // within reports whether a name is in a zone; both have the dot at the end.

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"context"
@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"kith.dev/core/find/discovery"
 )
 
 const (
-	dnsMin      = 10 * time.Second // an answer holds that long at least
-	dnsMax      = 24 * time.Hour   // and that long at most
-	dnsUnsaid   = time.Minute      // in the end with a TTL of 0, which says nothing of when it will be another: dnsmasq gives it to its own records
-	dnsStale    = 24 * time.Hour   // that it holds no longer is no reason to forget it, while nobody answers (RFC 8767)
-	dnsRetryMax = 15 * time.Minute
-	maxKept     = 4096 // questions
+	minTTL    = 10 * time.Second // an answer holds that long at least
+	maxTTL    = 24 * time.Hour   // and that long at most
+	unsaidTTL = time.Minute      // in the end with a TTL of 0, which says nothing of when it will be another: dnsmasq gives it to its own records
+	staleFor  = 24 * time.Hour   // that it holds no longer is no reason to forget it, while nobody answers (RFC 8767)
+	retryMax  = 15 * time.Minute
+	maxKept   = 4096 // questions
 )
 
 // memory caches answers for their TTL, and failures with a growing delay, so that no query is repeated sooner. Safe for concurrent use.
@@ -36,7 +38,7 @@ type kept struct {
 
 // usable reports whether there is an answer that is better than none.
 func (k *kept) usable(now time.Time) bool {
-	return !k.at.IsZero() && (k.err == nil || now.Sub(k.at) < dnsStale+k.ttl)
+	return !k.at.IsZero() && (k.err == nil || now.Sub(k.at) < staleFor+k.ttl)
 }
 
 // recall gives what is kept, whether it need not be asked for, and the network on which it then is.
@@ -67,17 +69,17 @@ func (m *memory) note(q question, network int, a answer, err error) kept {
 	}()
 	if k.err = err; err == nil {
 		k.answer, k.at, k.failures = a, now, 0
-		holds := min(max(a.ttl, dnsMin), dnsMax)
+		holds := min(max(a.ttl, minTTL), maxTTL)
 		if a.ttl > 0 {
 			k.zeros = 0
 		} else { // or it is the last second of what a resolver has kept
-			holds = min(dnsMin<<min(k.zeros, 10), dnsUnsaid)
+			holds = min(minTTL<<min(k.zeros, 10), unsaidTTL)
 			k.zeros++
 		}
 		k.until = now.Add(holds)
 		return *k
 	}
-	pause := min(dnsMin<<min(k.failures, 10), dnsRetryMax)
+	pause := min(minTTL<<min(k.failures, 10), retryMax)
 	k.failures++
 	k.until = now.Add(pause - rand.N(pause/10))
 	return *k
@@ -133,12 +135,12 @@ func (i *inquiry) get(name string, qtype dnsmessage.Type) (records []dnsmessage.
 	if !holds || i.fresh {
 		a, err := i.ask.query(i.ctx, q)
 		if i.ctx.Err() != nil && err != nil { // the time that is over is that of all questions
-			k.err, k.until = err, time.Now().Add(dnsMin)
+			k.err, k.until = err, time.Now().Add(minTTL)
 		} else {
 			k = i.ask.note(q, network, a, err)
 		}
 	}
-	i.again = earlier(i.again, k.until)
+	i.again = discovery.Earlier(i.again, k.until)
 	usable := k.usable(time.Now())
 	i.asked = append(i.asked, asked{q, k.server, usable && len(k.records) == 0, k.err})
 	if !usable {

@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"context"
@@ -10,14 +10,15 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/net/hostnet"
 	"kith.dev/core/trust/identity"
 )
 
-// LANConfig says who we are on the LAN.
-type LANConfig struct {
+// Config says who we are on the LAN.
+type Config struct {
 	ID   identity.ID
-	Name string // the cluster's name, for people; cleaned by CleanName
+	Name string // the cluster's name, for people; cleaned by discovery.CleanName
 	Port uint16 // of the peer API
 	// Interfaces to use, as path.Match patterns of names. Empty: every interface of a real LAN.
 	Interfaces []string
@@ -28,24 +29,24 @@ type LANConfig struct {
 	Log     *slog.Logger
 }
 
-// LAN finds clusters on the local network by mDNS and DNS-SD, and lets itself be found.
-type LAN struct {
-	config   LANConfig
+// Finder finds clusters on the local network by mDNS and DNS-SD, and lets itself be found.
+type Finder struct {
+	config   Config
 	warnedAt time.Time
 }
 
-// NewLAN makes the finder; Run starts it.
-func NewLAN(c LANConfig) *LAN {
-	if c.Name = CleanName(c.Name); c.Name == "" {
+// New makes the finder; Run starts it.
+func New(c Config) *Finder {
+	if c.Name = discovery.CleanName(c.Name); c.Name == "" {
 		c.Name = c.ID.Short()
 	}
 	if c.Trusted == nil {
 		c.Trusted = func(identity.ID) bool { return false }
 	}
-	return &LAN{config: c}
+	return &Finder{config: c}
 }
 
-func (l *LAN) String() string { return "LAN (mDNS)" }
+func (f *Finder) String() string { return "LAN (mDNS)" }
 
 const (
 	settle        = 100 * time.Millisecond // after a network change, before looking at it
@@ -55,8 +56,8 @@ const (
 )
 
 // Run announces this cluster and reports the others until ctx ends; then it says goodbye.
-func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
-	responder, err := newResponder(txtRecord{txtVersion, l.config.ID, l.config.Name}, l.config.Port, l.config.Trusted)
+func (f *Finder) Run(ctx context.Context, events chan<- discovery.Event) error {
+	responder, err := newResponder(discovery.TXT{Version: discovery.TXTVersion, ID: f.config.ID, Name: f.config.Name}, f.config.Port, f.config.Trusted)
 	if err != nil {
 		return fmt.Errorf("discovery on the LAN: %w", err)
 	}
@@ -66,7 +67,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 	for _, v6 := range []bool{false, true} {
 		s, err := openSocket(v6)
 		if err != nil && v6 {
-			l.config.Log.Debug("no discovery over IPv6", "err", err)
+			f.config.Log.Debug("no discovery over IPv6", "err", err)
 			continue
 		}
 		if err != nil {
@@ -80,7 +81,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 			}
 		}()
 	}
-	changed, stop, err := l.config.Kernel.Listen(hostnet.Links | hostnet.Addresses)
+	changed, stop, err := f.config.Kernel.Listen(hostnet.Links | hostnet.Addresses)
 	if err != nil {
 		return fmt.Errorf("discovery on the LAN: %w", err)
 	}
@@ -98,8 +99,8 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		now := time.Now()
 		if !lookAt.IsZero() && !now.Before(lookAt) {
 			lookAt = time.Time{}
-			if interfaces, err = l.look(now, responder, sockets, interfaces); err != nil {
-				l.config.Log.Warn("discovery cannot see the network interfaces, will look again", "err", err)
+			if interfaces, err = f.look(now, responder, sockets, interfaces); err != nil {
+				f.config.Log.Warn("discovery cannot see the network interfaces, will look again", "err", err)
 				lookAt = now.Add(5 * time.Second)
 			}
 			tickAt = now
@@ -109,17 +110,17 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 			if out, tickAt, err = responder.tick(now); err != nil {
 				return fmt.Errorf("discovery on the LAN: %w", err)
 			}
-			l.send(sockets, out)
+			f.send(sockets, out)
 		}
 		// Offer the next event, if there is one and the others have not had too many.
-		var offer chan<- Event
-		wake := earlier(tickAt, lookAt)
+		var offer chan<- discovery.Event
+		wake := discovery.Earlier(tickAt, lookAt)
 		event, ok := responder.cache.pending()
-		free := event.Gone || l.config.Trusted(event.ID)
+		free := event.Gone || f.config.Trusted(event.ID)
 		if ok && (free || limit.TokensAt(now) >= 1) {
 			offer = events
 		} else if ok {
-			wake = earlier(wake, now.Add(time.Second/eventsSecond))
+			wake = discovery.Earlier(wake, now.Add(time.Second/eventsSecond))
 		}
 		timer.Stop()
 		if !wake.IsZero() {
@@ -128,7 +129,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 
 		select {
 		case <-ctx.Done():
-			l.leave(responder, sockets)
+			f.leave(responder, sockets)
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("discovery on the LAN: %w", err)
@@ -137,20 +138,20 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 			if !ok {
 				return fmt.Errorf("discovery on the LAN: %w", errSilent)
 			}
-			lookAt = earlier(lookAt, time.Now().Add(settle))
+			lookAt = discovery.Earlier(lookAt, time.Now().Add(settle))
 		case offer <- event:
 			responder.cache.delivered(event)
 			if !free {
 				limit.AllowN(time.Now(), 1)
 			}
 		case in := <-packets:
-			l.receive(responder, interfaces, in)
-			tickAt = earlier(tickAt, time.Now().Add(5*time.Millisecond))
+			f.receive(responder, interfaces, in)
+			tickAt = discovery.Earlier(tickAt, time.Now().Add(5*time.Millisecond))
 		}
 	}
 }
 
-func (l *LAN) receive(responder *responder, interfaces []lanInterface, in incoming) {
+func (f *Finder) receive(responder *responder, interfaces []lanInterface, in incoming) {
 	n := slices.IndexFunc(interfaces, func(i lanInterface) bool { return i.index == in.link.index })
 	if n < 0 {
 		return
@@ -159,22 +160,22 @@ func (l *LAN) receive(responder *responder, interfaces []lanInterface, in incomi
 	now := time.Now()
 	impostor, err := responder.receive(now, in.link, in.sender, in.packet)
 	if err != nil {
-		l.config.Log.Debug("dropped an mDNS packet", "sender", in.sender, "interface", in.link.zone, "err", err)
+		f.config.Log.Debug("dropped an mDNS packet", "sender", in.sender, "interface", in.link.zone, "err", err)
 	}
-	if impostor && now.Sub(l.warnedAt) > warnImpostors {
-		l.warnedAt = now
-		l.config.Log.Warn("another machine announces this cluster's ID; if its disk is a copy of this one, remove the identity key there",
+	if impostor && now.Sub(f.warnedAt) > warnImpostors {
+		f.warnedAt = now
+		f.config.Log.Warn("another machine announces this cluster's ID; if its disk is a copy of this one, remove the identity key there",
 			"sender", in.sender, "interface", in.link.zone)
 	}
 }
 
 // look compares the interfaces with those known so far and starts anew on what changed.
-func (l *LAN) look(now time.Time, responder *responder, sockets map[bool]*socket, before []lanInterface) ([]lanInterface, error) {
+func (f *Finder) look(now time.Time, responder *responder, sockets map[bool]*socket, before []lanInterface) ([]lanInterface, error) {
 	all, err := listInterfaces()
 	if err != nil {
 		return before, err
 	}
-	lan := slices.DeleteFunc(all, func(i lanInterface) bool { return !i.isLAN(l.config.Interfaces) })
+	lan := slices.DeleteFunc(all, func(i lanInterface) bool { return !i.isLAN(f.config.Interfaces) })
 	for _, s := range sockets {
 		for _, i := range before {
 			if !slices.ContainsFunc(lan, func(j lanInterface) bool { return i.index == j.index }) {
@@ -189,30 +190,30 @@ func (l *LAN) look(now time.Time, responder *responder, sockets map[bool]*socket
 	}
 	if !slices.EqualFunc(before, lan, lanInterface.equal) {
 		for _, i := range lan {
-			l.config.Log.Debug("discovery on interface", "interface", i.name, "addresses", i.prefixes)
+			f.config.Log.Debug("discovery on interface", "interface", i.name, "addresses", i.prefixes)
 		}
 	}
 	return lan, responder.setInterfaces(now, lan)
 }
 
-func (l *LAN) send(sockets map[bool]*socket, out []outgoing) {
+func (f *Finder) send(sockets map[bool]*socket, out []outgoing) {
 	for _, o := range out {
 		s := sockets[o.link.v6]
 		if s == nil {
 			continue
 		}
 		if err := s.send(o.link.index, o.packet); err != nil { // usual between a change and its netlink event
-			l.config.Log.Debug("cannot send mDNS", "interface", o.link.zone, "ipv6", o.link.v6, "err", err)
+			f.config.Log.Debug("cannot send mDNS", "interface", o.link.zone, "ipv6", o.link.v6, "err", err)
 		}
 	}
 }
 
 // leave says goodbye, twice, because nobody confirms it.
-func (l *LAN) leave(responder *responder, sockets map[bool]*socket) {
+func (f *Finder) leave(responder *responder, sockets map[bool]*socket) {
 	bye := responder.goodbye()
-	l.send(sockets, bye)
+	f.send(sockets, bye)
 	if len(bye) > 0 {
 		time.Sleep(30 * time.Millisecond)
-		l.send(sockets, bye)
+		f.send(sockets, bye)
 	}
 }

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"cmp"
@@ -10,20 +10,21 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
 const (
-	maxDomains   = 64               // that are configured
-	maxFollowed  = 256              // names of Peers
-	maxLookups   = 8                // at a time
-	dnsDeadline  = 30 * time.Second // for all questions about one name
-	dnsSettle    = time.Second      // after news of the network, until its name servers are asked
-	dnsSpread    = 10 * time.Second // at most, after records expired: not all who follow a zone ask at once
-	dnsAgainLest = 5 * time.Second  // between two look-ups of a name, whatever the news
+	maxDomains     = 64               // that are configured
+	maxFollowed    = 256              // names of Peers
+	maxLookups     = 8                // at a time
+	lookupDeadline = 30 * time.Second // for all questions about one name
+	settle         = time.Second      // after news of the network, until its name servers are asked
+	maxSpread      = 10 * time.Second // at most, after records expired: not all who follow a zone ask at once
+	againLeast     = 5 * time.Second  // between two look-ups of a name, whatever the news
 )
 
-// DNS finds clusters by names in the DNS (RFC 2782):
+// Finder finds clusters by names in the DNS (RFC 2782):
 //
 //	_kith._tcp.example.com.      SRV  0 0 6450 lab.example.com.
 //	_kith._tcp.lab.example.com.  TXT  "v=1" "id=<compact ID>" "name=lab"
@@ -35,7 +36,7 @@ const (
 //
 // Names of two kinds are looked up: domains, which may name anybody, and names by which a Peer was added, whose addresses are
 // followed. Each question is asked again when its answer expires (see memory), or the network changes, and not before.
-type DNS struct {
+type Finder struct {
 	domains []Followed
 	port    uint16 // of hosts that are named without one
 	ask     *resolver
@@ -55,8 +56,8 @@ type Followed struct {
 	ID identity.ID
 }
 
-// DNSConfig is what DNS needs.
-type DNSConfig struct {
+// Config is what the finder needs.
+type Config struct {
 	Domains []string // to search
 	Port    uint16   // of the peer API, where a name without SRV records does not say
 	// Servers ("192.0.2.53:53") are those of the system's resolv.conf when none are given; it is read anew for every
@@ -72,14 +73,14 @@ type Trouble struct {
 	Why  error // what was asked, of whom, and what came of it
 }
 
-// NewDNS makes the finder for these domains.
-func NewDNS(cfg DNSConfig) (*DNS, error) {
+// New makes the finder for these domains.
+func New(cfg Config) (*Finder, error) {
 	if len(cfg.Domains) > maxDomains {
 		return nil, fmt.Errorf("discovery by DNS: %d domains are too many, %d at most", len(cfg.Domains), maxDomains)
 	}
-	d := &DNS{port: cfg.Port, ask: newResolver(cfg.Servers), changed: cfg.Changed, log: cfg.Log, news: make(chan struct{}, 1)}
-	if d.changed == nil {
-		d.changed = func() {}
+	f := &Finder{port: cfg.Port, ask: newResolver(cfg.Servers), changed: cfg.Changed, log: cfg.Log, news: make(chan struct{}, 1)}
+	if f.changed == nil {
+		f.changed = func() {}
 	}
 	for _, text := range cfg.Domains {
 		name, err := ParseName(text)
@@ -89,42 +90,42 @@ func NewDNS(cfg DNSConfig) (*DNS, error) {
 		if err != nil {
 			return nil, fmt.Errorf("discovery by DNS: %w: it must be a domain", err)
 		}
-		d.domains = append(d.domains, Followed{Name: name})
+		f.domains = append(f.domains, Followed{Name: name})
 	}
-	return d, nil
+	return f, nil
 }
 
-func (d *DNS) String() string { return "DNS" }
+func (f *Finder) String() string { return "DNS" }
 
 // Follow replaces the names of Peers. It returns at once.
-func (d *DNS) Follow(names []Followed) {
+func (f *Finder) Follow(names []Followed) {
 	names = names[:min(len(names), maxFollowed)]
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !slices.Equal(d.followed, names) {
-		d.followed = slices.Clone(names)
-		d.tell()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(f.followed, names) {
+		f.followed = slices.Clone(names)
+		f.tell()
 	}
 }
 
 // Again schedules all look-ups anew, soon: after a change of networks or name servers, or a sleep of this machine.
-func (d *DNS) Again() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.again = true
-	d.tell()
+func (f *Finder) Again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.again = true
+	f.tell()
 }
 
 // Troubles lists the names that cannot be looked up now.
-func (d *DNS) Troubles() []Trouble {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.troubles)
+func (f *Finder) Troubles() []Trouble {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.troubles)
 }
 
-func (d *DNS) tell() {
+func (f *Finder) tell() {
 	select {
-	case d.news <- struct{}{}:
+	case f.news <- struct{}{}:
 	default:
 	}
 }
@@ -137,20 +138,20 @@ type lookup struct {
 	busy    bool
 	outdone bool // the result under way is of a former network
 	failing error
-	found   []Sighting
+	found   []discovery.Sighting
 }
 
 type lookedUp struct {
 	of    *lookup
-	found []Sighting
+	found []discovery.Sighting
 	again time.Time
 	err   error
 }
 
 // Run looks names up, again whenever their records expire, and reports the clusters that they name until ctx ends. If a look-up fails the last
 // result stays for a day.
-func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
-	told := map[identity.ID]Sighting{}
+func (f *Finder) Run(ctx context.Context, events chan<- discovery.Event) error {
+	told := map[identity.ID]discovery.Sighting{}
 	names := map[Followed]*lookup{}
 	results := make(chan lookedUp)
 	running := 0
@@ -159,7 +160,7 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 			<-results
 		}
 	}()
-	d.tell() // what was said before counts
+	f.tell() // what was said before counts
 	watching := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -167,18 +168,18 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.news:
-			d.renew(names)
+		case <-f.news:
+			f.renew(names)
 		case r := <-results:
 			running--
-			d.take(r)
+			f.take(r)
 		case <-timer.C:
 		}
 		if !watching && len(names) > 0 {
 			watching = true
-			go d.watchResolvConf(ctx)
+			go f.watchResolvConf(ctx)
 		}
-		d.note(names)
+		f.note(names)
 		for _, e := range changes(told, union(names)) {
 			select {
 			case <-ctx.Done():
@@ -191,11 +192,11 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 			switch {
 			case n.busy:
 			case n.due.After(now):
-				next = earlier(next, n.due)
+				next = discovery.Earlier(next, n.due)
 			case running < maxLookups: // else the end of one of those brings us back
 				running++
 				n.busy, n.began = true, now
-				go func() { results <- d.lookUp(ctx, n) }()
+				go func() { results <- f.lookUp(ctx, n) }()
 			}
 		}
 		timer.Stop()
@@ -206,11 +207,11 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 }
 
 // renew brings names up to what is to be looked up now.
-func (d *DNS) renew(names map[Followed]*lookup) {
-	d.mu.Lock()
-	wanted, again := slices.Concat(d.domains, d.followed), d.again
-	d.again = false
-	d.mu.Unlock()
+func (f *Finder) renew(names map[Followed]*lookup) {
+	f.mu.Lock()
+	wanted, again := slices.Concat(f.domains, f.followed), f.again
+	f.again = false
+	f.mu.Unlock()
 	for f := range names {
 		if !slices.Contains(wanted, f) {
 			delete(names, f) // if it is being looked up, nobody cares
@@ -224,16 +225,16 @@ func (d *DNS) renew(names map[Followed]*lookup) {
 	if !again {
 		return
 	}
-	d.ask.expire()
+	f.ask.expire()
 	now := time.Now()
 	for _, n := range names {
 		n.outdone = n.busy
-		n.due = later(now.Add(dnsSettle), n.began.Add(dnsAgainLest))
+		n.due = later(now.Add(settle), n.began.Add(againLeast))
 	}
 }
 
 // note keeps which names are in trouble, and says so when they are others.
-func (d *DNS) note(names map[Followed]*lookup) {
+func (f *Finder) note(names map[Followed]*lookup) {
 	var now []Trouble
 	for _, n := range names {
 		if n.failing != nil {
@@ -242,12 +243,12 @@ func (d *DNS) note(names map[Followed]*lookup) {
 	}
 	slices.SortFunc(now, func(a, b Trouble) int { return cmp.Compare(a.Name, b.Name) })
 	now = slices.CompactFunc(now, func(a, b Trouble) bool { return a.Name == b.Name })
-	d.mu.Lock()
-	same := slices.EqualFunc(d.troubles, now, func(a, b Trouble) bool { return a.Name == b.Name && a.Why.Error() == b.Why.Error() })
-	d.troubles = now
-	d.mu.Unlock()
+	f.mu.Lock()
+	same := slices.EqualFunc(f.troubles, now, func(a, b Trouble) bool { return a.Name == b.Name && a.Why.Error() == b.Why.Error() })
+	f.troubles = now
+	f.mu.Unlock()
 	if !same {
-		d.changed()
+		f.changed()
 	}
 }
 
@@ -259,39 +260,39 @@ func later(a, b time.Time) time.Time {
 }
 
 // lookUp asks all there is to ask about a name.
-func (d *DNS) lookUp(ctx context.Context, n *lookup) lookedUp {
-	ctx, cancel := context.WithTimeout(ctx, dnsDeadline)
+func (f *Finder) lookUp(ctx context.Context, n *lookup) lookedUp {
+	ctx, cancel := context.WithTimeout(ctx, lookupDeadline)
 	defer cancel()
-	q := &inquiry{ctx: ctx, ask: d.ask}
-	r := lookedUp{of: n, found: q.sightings(n.Followed, d.port)}
+	q := &inquiry{ctx: ctx, ask: f.ask}
+	r := lookedUp{of: n, found: q.sightings(n.Followed, f.port)}
 	r.again, r.err = q.again, q.failed()
 	return r
 }
 
 // take notes what came of a look-up, and when the next is due.
-func (d *DNS) take(r lookedUp) {
+func (f *Finder) take(r lookedUp) {
 	n, now := r.of, time.Now()
 	n.busy, n.found = false, r.found
 	switch {
 	case r.err != nil && n.failing == nil:
-		d.log.Warn("a name of clusters cannot be looked up, will try again", "name", n.Name.String(), "err", r.err)
+		f.log.Warn("a name of clusters cannot be looked up, will try again", "name", n.Name.String(), "err", r.err)
 	case r.err == nil && n.failing != nil:
-		d.log.Info("a name of clusters can be looked up again", "name", n.Name.String())
+		f.log.Info("a name of clusters can be looked up again", "name", n.Name.String())
 	}
 	n.failing = r.err
 	if n.outdone {
 		n.outdone = false
-		n.due = later(now.Add(dnsSettle), n.began.Add(dnsAgainLest))
+		n.due = later(now.Add(settle), n.began.Add(againLeast))
 		return
 	}
 	// Past the end of the answers, or a resolver on the way would give the rest of their time once more.
-	spread := min(max(r.again.Sub(now)/20, time.Second), dnsSpread)
+	spread := min(max(r.again.Sub(now)/20, time.Second), maxSpread)
 	n.due = r.again.Add(time.Second/2 + rand.N(spread))
 }
 
 // union joins what all names say of the same cluster.
-func union(names map[Followed]*lookup) map[identity.ID]Sighting {
-	out := map[identity.ID]Sighting{}
+func union(names map[Followed]*lookup) map[identity.ID]discovery.Sighting {
+	out := map[identity.ID]discovery.Sighting{}
 	for _, n := range names {
 		for _, s := range n.found {
 			have, ok := out[s.ID]
@@ -322,16 +323,16 @@ func union(names map[Followed]*lookup) map[identity.ID]Sighting {
 }
 
 // changes brings told up to now and gives the events that say so.
-func changes(told, now map[identity.ID]Sighting) (events []Event) {
+func changes(told, now map[identity.ID]discovery.Sighting) (events []discovery.Event) {
 	for id, old := range told {
 		if _, ok := now[id]; !ok {
-			events = append(events, Event{Sighting: old, Gone: true})
+			events = append(events, discovery.Event{Sighting: old, Gone: true})
 			delete(told, id)
 		}
 	}
 	for id, s := range now {
-		if old, ok := told[id]; !ok || worthTelling(old, s) {
-			events = append(events, Event{Sighting: s})
+		if old, ok := told[id]; !ok || discovery.WorthTelling(old, s) {
+			events = append(events, discovery.Event{Sighting: s})
 			told[id] = s
 		}
 	}

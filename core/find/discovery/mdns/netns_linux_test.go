@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"fmt"
@@ -169,7 +169,7 @@ func TestLANFlood(t *testing.T) {
 	}()
 	for i := range 10_000 {
 		// An address of the link: what announces none is not heard at all.
-		packet := compose(t, txtRecord{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{192, 168, 77, byte(3 + i%250)}))
+		packet := compose(t, txtOf(numbered(i), "x"), netip.AddrFrom4([4]byte{192, 168, 77, byte(3 + i%250)}))
 		if _, err := conns[i%len(conns)].WriteTo(packet, group4); err != nil {
 			t.Fatal(err)
 		}

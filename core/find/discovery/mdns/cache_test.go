@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -21,11 +22,11 @@ var (
 func at(after time.Duration) time.Time { return begin.Add(after) }
 
 func helloFrom(name string, addresses ...string) hello {
-	return hello{txtRecord{1, testID(name), name}, recordTTL, ports(addresses...)}
+	return hello{txtOf(testID(name), name), recordTTL, ports(addresses...)}
 }
 
 // drain takes all events that wait.
-func drain(b *cache) (events []Event) {
+func drain(b *cache) (events []discovery.Event) {
 	for {
 		e, ok := b.pending()
 		if !ok {
@@ -75,8 +76,8 @@ func TestOneEventPerChange(t *testing.T) {
 
 func TestTwoBobsAreTwo(t *testing.T) {
 	b := newCache(nobody)
-	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), hello{txtRecord{1, numbered(1), "bob"}, recordTTL, ports("192.168.77.2:6450")})
-	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.3"), hello{txtRecord{1, numbered(2), "bob"}, recordTTL, ports("192.168.77.3:6450")})
+	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), hello{txtOf(numbered(1), "bob"), recordTTL, ports("192.168.77.2:6450")})
+	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.3"), hello{txtOf(numbered(2), "bob"), recordTTL, ports("192.168.77.3:6450")})
 	if e := drain(b); len(e) != 2 || e[0].Name != "bob" || e[1].Name != "bob" || e[0].ID == e[1].ID {
 		t.Errorf("%+v", e)
 	}
@@ -87,7 +88,7 @@ func TestSpoofersDisplaceNothing(t *testing.T) {
 	bob, mallory := netip.MustParseAddr("192.168.77.2"), netip.MustParseAddr("192.168.77.66")
 	b.hear(at(0), wire, bob, helloFrom("bob", "192.168.77.2:6450"))
 	var many []string
-	for range maxAddresses {
+	for range discovery.MaxAddresses {
 		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 6, 6, byte(len(many))}), 6450).String())
 	}
 	h := helloFrom("bob", many...)
@@ -99,7 +100,7 @@ func TestSpoofersDisplaceNothing(t *testing.T) {
 		}
 	}
 	s := b.entries[testID("bob")].sighting(testID("bob"))
-	if !slices.Contains(s.Addresses, netip.MustParseAddrPort("192.168.77.2:6450")) || len(s.Addresses) != maxAddresses {
+	if !slices.Contains(s.Addresses, netip.MustParseAddrPort("192.168.77.2:6450")) || len(s.Addresses) != discovery.MaxAddresses {
 		t.Errorf("%v", s.Addresses)
 	}
 	b.bye(wire, netip.MustParseAddr("192.168.77.250"), testID("bob"))
@@ -197,7 +198,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	for i := range 10_000 { // in a minute, each from another address
 		now := at(time.Duration(i) * 6 * time.Millisecond)
 		sender = sender.Next()
-		b.hear(now, wire, sender, hello{txtRecord{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(now, wire, sender, hello{txtOf(numbered(i), "x"), maxTTL, ports("10.0.0.1:6450")})
 		if i == 5000 {
 			b.trusted = func(id identity.ID) bool { return id == friend || id == bob }
 			b.hear(now, wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450"))
@@ -216,7 +217,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	// For hours on end, and with a consumer that is stuck.
 	for i := range 20_000 {
 		sender = sender.Next()
-		b.hear(at(time.Duration(i)*500*time.Millisecond), wire, sender, hello{txtRecord{1, numbered(20_000 + i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(at(time.Duration(i)*500*time.Millisecond), wire, sender, hello{txtOf(numbered(20_000+i), "x"), maxTTL, ports("10.0.0.1:6450")})
 	}
 	if len(b.entries) > maxEntries || len(b.dirty) > 2*maxEntries || len(b.reported) > 2*maxEntries || len(b.isDirty) != len(b.dirty) {
 		t.Errorf("remembers %d entries, %d to be told, %d told", len(b.entries), len(b.dirty), len(b.reported))
@@ -229,7 +230,7 @@ func TestFloodOfStrangers(t *testing.T) {
 func TestOneSenderFillsOnlyItsShare(t *testing.T) {
 	b := newCache(nobody)
 	for i := range 1000 {
-		b.hear(at(time.Duration(i)*time.Second), wire, netip.MustParseAddr("192.168.77.66"), hello{txtRecord{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(at(time.Duration(i)*time.Second), wire, netip.MustParseAddr("192.168.77.66"), hello{txtOf(numbered(i), "x"), maxTTL, ports("10.0.0.1:6450")})
 	}
 	if len(b.entries) != maxPerSender {
 		t.Errorf("%d entries", len(b.entries))

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -61,12 +62,12 @@ func (z Zone) Records() ([]Record, error) {
 		out = append(out, Record{service(of), ttl(ttlRecords), "SRV", fmt.Sprintf("0 0 %d %s", z.Port, host)})
 	}
 	var words []string
-	for _, w := range (txtRecord{version: txtVersion, id: z.ID, name: CleanName(z.Name)}).txt() {
+	for _, w := range (discovery.TXT{Version: discovery.TXTVersion, ID: z.ID, Name: discovery.CleanName(z.Name)}).Strings() {
 		words = append(words, quoted(w))
 	}
 	out = append(out, Record{service(host), ttl(ttlRecords), "TXT", strings.Join(words, " ")})
 	for _, a := range z.Addresses {
-		if !dialable(a.Unmap()) || a.IsLinkLocalUnicast() || a.Zone() != "" {
+		if !discovery.Dialable(a.Unmap()) || a.IsLinkLocalUnicast() || a.Zone() != "" {
 			return nil, fmt.Errorf("address: %s is none that others reach", a)
 		}
 		kind := "AAAA"

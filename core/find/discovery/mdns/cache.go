@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -65,7 +66,7 @@ type cache struct {
 	spread   float64                // 0 to 1
 	admit    *rate.Limiter
 	entries  map[identity.ID]*entry
-	reported map[identity.ID]Sighting
+	reported map[identity.ID]discovery.Sighting
 	dirty    []identity.ID // to be reported, in order, each once
 	isDirty  map[identity.ID]bool
 	refused  bool // somebody was not let in since this was last reset
@@ -77,21 +78,21 @@ func newCache(trusted func(identity.ID) bool) *cache {
 		spread:   rand.Float64(),
 		admit:    rate.NewLimiter(strangersSecond, strangersBurst),
 		entries:  map[identity.ID]*entry{},
-		reported: map[identity.ID]Sighting{},
+		reported: map[identity.ID]discovery.Sighting{},
 		isDirty:  map[identity.ID]bool{},
 	}
 }
 
 // hear takes in an announcement, or refuses it when there are too many strangers.
 func (b *cache) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
-	e := b.entries[h.id]
+	e := b.entries[h.ID]
 	if e == nil {
-		if !b.makeRoom(now, h.id, sender) {
+		if !b.makeRoom(now, h.ID, sender) {
 			b.refused = true
 			return
 		}
 		e = &entry{}
-		b.entries[h.id] = e
+		b.entries[h.ID] = e
 	}
 	i := slices.IndexFunc(e.claims, func(c claim) bool { return c.link == link && c.sender == sender })
 	if i < 0 {
@@ -106,7 +107,7 @@ func (b *cache) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
 	c.hello, c.heard, c.refreshes, c.lost = h, now, 0, false
 	c.expires = now.Add(min(max(h.ttl, minTTL), maxTTL))
 	c.scheduleRefresh(b.spread)
-	b.mark(h.id)
+	b.mark(h.ID)
 }
 
 func (b *cache) makeRoom(now time.Time, id identity.ID, sender netip.Addr) bool {
@@ -214,7 +215,7 @@ func (b *cache) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.T
 					ask[c.link] = append(ask[c.link], id)
 				}
 			}
-			next = earlier(next, c.refreshAt)
+			next = discovery.Earlier(next, c.refreshAt)
 		}
 	}
 	return ask, next
@@ -285,26 +286,26 @@ func (b *cache) mark(id identity.ID) {
 }
 
 // pending gives the next event worth reporting; after its delivery, delivered must be called.
-func (b *cache) pending() (Event, bool) {
+func (b *cache) pending() (discovery.Event, bool) {
 	for len(b.dirty) > 0 {
 		id := b.dirty[0]
 		old, was := b.reported[id]
 		e := b.entries[id]
 		if e == nil && was {
-			return Event{Sighting: old, Gone: true}, true
+			return discovery.Event{Sighting: old, Gone: true}, true
 		}
 		if e != nil {
 			s := e.sighting(id)
-			if !was || worthTelling(old, s) {
-				return Event{Sighting: s}, true
+			if !was || discovery.WorthTelling(old, s) {
+				return discovery.Event{Sighting: s}, true
 			}
 		}
 		b.undirty(id)
 	}
-	return Event{}, false
+	return discovery.Event{}, false
 }
 
-func (b *cache) delivered(ev Event) {
+func (b *cache) delivered(ev discovery.Event) {
 	if ev.Gone {
 		delete(b.reported, ev.ID)
 	} else {
@@ -323,15 +324,15 @@ func (b *cache) undirty(id identity.ID) {
 
 // sighting joins the claims: the name told last, and addresses from each in turn, so that a spoofer's many
 // leave room for the real one. What was said on a link that went away counts only until the instance is heard elsewhere, or there again.
-func (e *entry) sighting(id identity.ID) Sighting {
+func (e *entry) sighting(id identity.ID) discovery.Sighting {
 	claims := slices.SortedStableFunc(slices.Values(e.claims), func(a, b claim) int { return b.since.Compare(a.since) })
 	if slices.ContainsFunc(claims, func(c claim) bool { return !c.lost }) {
 		claims = slices.DeleteFunc(claims, func(c claim) bool { return c.lost })
 	}
-	s := Sighting{ID: id, Source: LANSource, Name: claims[0].hello.name}
-	for turn := range maxAddresses {
+	s := discovery.Sighting{ID: id, Source: discovery.LANSource, Name: claims[0].hello.Name}
+	for turn := range discovery.MaxAddresses {
 		for _, c := range claims {
-			if turn < len(c.hello.addresses) && len(s.Addresses) < maxAddresses {
+			if turn < len(c.hello.addresses) && len(s.Addresses) < discovery.MaxAddresses {
 				if a := c.zoned(c.hello.addresses[turn]); !slices.Contains(s.Addresses, a) {
 					s.Addresses = append(s.Addresses, a)
 				}
@@ -351,14 +352,6 @@ func (e *entry) heard() time.Time {
 func (c claim) zoned(a netip.AddrPort) netip.AddrPort {
 	if a.Addr().Is6() && a.Addr().IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(a.Addr().WithZone(c.link.zone), a.Port())
-	}
-	return a
-}
-
-// earlier gives the earlier of two times, of which zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
 	}
 	return a
 }

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"bytes"
@@ -133,7 +133,7 @@ func TestOrdinaryServers(t *testing.T) {
 			find := func(text string) string {
 				n, err := ParseName(text)
 				must(t, err)
-				places, err := newDNS(t, "corp.example", server).Find(t.Context(), n)
+				places, err := newFinder(t, "corp.example", server).Find(t.Context(), n)
 				if err != nil {
 					return err.Error()
 				}
@@ -143,7 +143,7 @@ func TestOrdinaryServers(t *testing.T) {
 				}
 				return out
 			}
-			got, ttl, err := lookupOnce(t, newDNS(t, "corp.example", server))
+			got, ttl, err := lookupOnce(t, newFinder(t, "corp.example", server))
 			if err != nil || len(got) != 1 || got[0].ID != bob || fmt.Sprint(got[0].Addresses) != both {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -163,7 +163,7 @@ func TestOrdinaryServers(t *testing.T) {
 				}
 			}
 			if name != "dnsmasq" {
-				got, _, err := lookupOnce(t, newDNS(t, "many.corp.example", server))
+				got, _, err := lookupOnce(t, newFinder(t, "many.corp.example", server))
 				if err != nil || len(got) != maxTargets {
 					t.Errorf("%d of many, %v", len(got), err)
 				}
@@ -174,7 +174,7 @@ func TestOrdinaryServers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		n, _ := ParseName("bob.corp.example")
-		places, err := newDNS(t, "corp.example", unbound("forged.conf", forged)).Find(ctx, n)
+		places, err := newFinder(t, "corp.example", unbound("forged.conf", forged)).Find(ctx, n)
 		if err == nil || !strings.Contains(err.Error(), "SERVFAIL (the servers of that zone do not answer it, or not validly)") {
 			t.Errorf("%+v, %v", places, err)
 		}

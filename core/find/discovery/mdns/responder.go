@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -36,7 +37,7 @@ const (
 // responder is responder and browser on all links: what was heard, what is to be said and when. It knows
 // neither sockets nor clocks; packets and times come in, packets go out. Not safe for concurrent use.
 type responder struct {
-	self  txtRecord
+	self  discovery.TXT
 	port  uint16
 	meta  []byte
 	links map[linkKey]*link
@@ -66,7 +67,7 @@ type outgoing struct {
 	packet []byte
 }
 
-func newResponder(self txtRecord, port uint16, trusted func(identity.ID) bool) (*responder, error) {
+func newResponder(self discovery.TXT, port uint16, trusted func(identity.ID) bool) (*responder, error) {
 	meta, err := composeMeta()
 	if err != nil {
 		return nil, err
@@ -132,12 +133,12 @@ func (s *responder) receive(now time.Time, key linkKey, sender netip.Addr, packe
 		return false, nil
 	}
 	for _, h := range m.hellos {
-		if h.id == s.self.id {
+		if h.ID == s.self.ID {
 			impostor = impostor || !own
 			continue
 		}
 		if h.addresses = l.onLink(h.addresses); len(h.addresses) == 0 {
-			err = fmt.Errorf("%s announces no address on this link", h.id.Short())
+			err = fmt.Errorf("%s announces no address on this link", h.ID.Short())
 			continue
 		}
 		s.cache.hear(now, key, sender, h)
@@ -149,7 +150,7 @@ func (s *responder) receive(now time.Time, key linkKey, sender netip.Addr, packe
 }
 
 func (s *responder) asked(now time.Time, l *link, sender netip.Addr, m message) {
-	knowsUs := slices.Contains(m.known, s.self.id)
+	knowsUs := slices.Contains(m.known, s.self.ID)
 	switch news := knowsNews(m.known, s); { // section 7.3
 	case news:
 		l.heardAsked = time.Time{} // whom we do not know will not answer this one
@@ -167,7 +168,7 @@ func (s *responder) asked(now time.Time, l *link, sender netip.Addr, m message) 
 		}
 		return
 	}
-	wantsUs := m.browse && !knowsUs || slices.Contains(m.asked, s.self.id)
+	wantsUs := m.browse && !knowsUs || slices.Contains(m.asked, s.self.ID)
 	l.answerMeta = l.answerMeta || m.meta
 	if !wantsUs && !m.meta {
 		return
@@ -179,7 +180,7 @@ func (s *responder) asked(now time.Time, l *link, sender netip.Addr, m message) 
 	if quietUntil := l.sentAt.Add(quietBetween); at.Before(quietUntil) {
 		at = quietUntil
 	}
-	l.answerAt = earlier(l.answerAt, at)
+	l.answerAt = discovery.Earlier(l.answerAt, at)
 	if wantsUs {
 		if l.askers == nil {
 			l.askers = map[netip.Addr]bool{}
@@ -194,7 +195,7 @@ func (s *responder) asked(now time.Time, l *link, sender netip.Addr, m message) 
 
 // knowsNews says whether the asker knows somebody we do not.
 func knowsNews(known []identity.ID, s *responder) bool {
-	return slices.ContainsFunc(known, func(id identity.ID) bool { return id != s.self.id && s.cache.entries[id] == nil })
+	return slices.ContainsFunc(known, func(id identity.ID) bool { return id != s.self.ID && s.cache.entries[id] == nil })
 }
 
 // tick says what is to be sent now, and when to be called next (or on a packet; zero: never).
@@ -241,7 +242,7 @@ func (s *responder) tick(now time.Time) (out []outgoing, next time.Time, err err
 			}
 			out = append(out, outgoing{key, packet})
 		}
-		next = earlier(earlier(earlier(next, l.announceAt), l.answerAt), l.browseAt)
+		next = discovery.Earlier(discovery.Earlier(discovery.Earlier(next, l.announceAt), l.answerAt), l.browseAt)
 	}
 	return out, next, nil
 }

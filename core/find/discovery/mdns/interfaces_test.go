@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"net/netip"
@@ -89,7 +89,7 @@ func TestMappedAddressesAreNoneOfIPv6(t *testing.T) {
 
 // A machine on the LAN announces itself at addresses that only this laptop can reach.
 func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
-	s, err := newResponder(txtRecord{txtVersion, identity.ID{1}, "alice"}, 6450, func(identity.ID) bool { return false })
+	s, err := newResponder(txtOf(identity.ID{1}, "alice"), 6450, func(identity.ID) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 		for _, a := range addrs {
 			list = append(list, netip.MustParseAddr(a))
 		}
-		packet, err := composeHello(txtRecord{txtVersion, id, "mallory"}, 22, list, recordTTL)
+		packet, err := composeHello(txtOf(id, "mallory"), 22, list, recordTTL)
 		if err != nil {
 			t.Fatal(err)
 		}

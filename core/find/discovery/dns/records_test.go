@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"fmt"
@@ -56,7 +56,7 @@ func TestAClusterIsFoundByTheRecordsThatItPrints(t *testing.T) {
 			records, err := z.Records()
 			must(t, err)
 			server := nameServer(t, zoneOf(t, lines(records), "corp.example.")...)
-			d := newDNS(t, "corp.example", server)
+			d := newFinder(t, "corp.example", server)
 			got, _, err := lookupOnce(t, d)
 			if err != nil || len(got) != 1 || got[0].ID != bob || got[0].Name != "bob" || fmt.Sprint(got[0].Addresses) != "[192.0.2.7:7000 [2001:db8::7]:7000]" {
 				t.Errorf("%+v, %v of\n%s", got, err, lines(records))
@@ -101,7 +101,7 @@ func TestWhatFindSays(t *testing.T) {
 		"_kith._tcp.bare.example. 60 SRV 0 0 6450 bare.example.",
 		"_kith._tcp.unsure.example. 60 SRV 0 0 6450 servfail.",
 	)
-	d := newDNS(t, "other.example", server)
+	d := newFinder(t, "other.example", server)
 	for text, want := range map[string]string{
 		"corp.example":      "new.corp.example[192.0.2.8:7000] old.corp.example[192.0.2.7:6450]",
 		"host.example":      "host.example[[2001:db8::7]:6450]",

@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func newAir(t *testing.T, n int, loss float64) *air {
 
 func (a *air) join() *responder {
 	n := len(a.stations) + 1
-	s, err := newResponder(txtRecord{1, numbered(n), fmt.Sprint("n", n)}, 6450, nobody)
+	s, err := newResponder(txtOf(numbered(n), fmt.Sprint("n", n)), 6450, nobody)
 	must(a.t, err)
 	address := netip.AddrFrom4([4]byte{192, 168, byte(77 + n>>8), byte(n)})
 	must(a.t, s.setInterfaces(a.now, []lanInterface{{index: 2, name: "eth0", flags: net.FlagUp, prefixes: []netip.Prefix{netip.PrefixFrom(address, 16)}}}))
@@ -95,7 +95,7 @@ func (a *air) run(d time.Duration) {
 func (a *air) strangers() (missing int) {
 	for _, s := range a.stations {
 		for _, o := range a.stations {
-			if s != o && s.cache.entries[o.self.id] == nil {
+			if s != o && s.cache.entries[o.self.ID] == nil {
 				missing++
 			}
 		}
@@ -136,7 +136,7 @@ func livingStayQuiet(t *testing.T, n int, hours float64) {
 	for _, s := range a.stations {
 		for _, e := range drain(s.cache) {
 			if e.Gone {
-				t.Errorf("%s takes %s for gone", s.self.name, e.Name)
+				t.Errorf("%s takes %s for gone", s.self.Name, e.Name)
 			}
 		}
 	}
@@ -157,8 +157,8 @@ func TestTheSilentlyDeadGoWithTheirTTL(t *testing.T) {
 	a.stations = a.stations[:2]
 	a.run(recordTTL + 5*time.Second)
 	for _, s := range a.stations {
-		if s.cache.entries[dead.self.id] != nil || s.cache.entries[a.stations[0].self.id] == nil && s != a.stations[0] {
-			t.Errorf("%s: %d entries", s.self.name, len(s.cache.entries))
+		if s.cache.entries[dead.self.ID] != nil || s.cache.entries[a.stations[0].self.ID] == nil && s != a.stations[0] {
+			t.Errorf("%s: %d entries", s.self.Name, len(s.cache.entries))
 		}
 	}
 }
@@ -193,7 +193,7 @@ func answersTo(t *testing.T, a *air, s *responder, wait time.Duration, packets .
 
 func TestAnswers(t *testing.T) {
 	a, s := settled(t)
-	self := s.self.id
+	self := s.self.ID
 	browse := func(known ...knownAnswer) []byte {
 		p, err := composeBrowse(known)
 		must(t, err)
@@ -254,7 +254,7 @@ func TestKnownAnswersInASecondPacketCallTheAnswerOff(t *testing.T) {
 	for i := range knownPerPacket {
 		known = append(known, knownAnswer{numbered(1000 + i), recordTTL})
 	}
-	packets, err := composeBrowse(append(known, knownAnswer{s.self.id, recordTTL}))
+	packets, err := composeBrowse(append(known, knownAnswer{s.self.ID, recordTTL}))
 	must(t, err)
 	if len(packets) != 2 {
 		t.Fatalf("%d packets", len(packets))

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"cmp"

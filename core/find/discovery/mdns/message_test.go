@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"net/netip"
@@ -10,10 +10,11 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
-var bobTXT = txtRecord{1, testID("bob"), "bob"}
+var bobTXT = txtOf(testID("bob"), "bob")
 
 func addrs(s ...string) (out []netip.Addr) {
 	for _, a := range s {
@@ -29,7 +30,7 @@ func ports(s ...string) (out []netip.AddrPort) {
 	return out
 }
 
-func compose(t testing.TB, c txtRecord, a ...netip.Addr) []byte {
+func compose(t testing.TB, c discovery.TXT, a ...netip.Addr) []byte {
 	packet, err := composeHello(c, 6450, a, recordTTL)
 	must(t, err)
 	return packet
@@ -39,14 +40,21 @@ func TestHelloComesBackWhole(t *testing.T) {
 	packet := compose(t, bobTXT, addrs("192.168.77.2", "2001:db8::2", "fe80::2")...)
 	m, err := parse(packet)
 	must(t, err)
-	want := message{response: true, hellos: []hello{{txtRecord: bobTXT, ttl: recordTTL,
+	want := message{response: true, hellos: []hello{{TXT: bobTXT, ttl: recordTTL,
 		addresses: ports("192.168.77.2:6450", "[2001:db8::2]:6450", "[fe80::2]:6450")}}}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v", m)
 	}
 	many := slices.Repeat(addrs("2001:db8::2"), 99)
-	if packet := compose(t, txtRecord{1, testID("x"), strings.Repeat("🦊", 60)}, many...); len(packet) > maxPayload {
+	if packet := compose(t, txtOf(testID("x"), strings.Repeat("🦊", 60)), many...); len(packet) > maxPayload {
 		t.Errorf("the largest hello has %d bytes", len(packet))
+	}
+}
+
+func TestLongestNameFitsItsTXTString(t *testing.T) {
+	c := txtOf(testID("bob"), discovery.CleanName(strings.Repeat("🦊", 100)))
+	if _, err := composeHello(c, 6450, nil, recordTTL); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -55,7 +63,7 @@ func TestGoodbye(t *testing.T) {
 	must(t, err)
 	m, err := parse(packet)
 	must(t, err)
-	if len(m.hellos) != 0 || !slices.Equal(m.byes, []identity.ID{bobTXT.id}) {
+	if len(m.hellos) != 0 || !slices.Equal(m.byes, []identity.ID{bobTXT.ID}) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -65,7 +73,7 @@ func TestQuestions(t *testing.T) {
 	for i := range 40 {
 		known = append(known, knownAnswer{testID(strings.Repeat("x", i)), 4 * time.Minute})
 	}
-	known = append(known, knownAnswer{bobTXT.id, time.Minute}) // too old to count
+	known = append(known, knownAnswer{bobTXT.ID, time.Minute}) // too old to count
 	packets, err := composeBrowse(known)
 	must(t, err)
 	var got []identity.ID
@@ -77,19 +85,19 @@ func TestQuestions(t *testing.T) {
 		}
 		got = append(got, m.known...)
 	}
-	if len(got) != 40 || slices.Contains(got, bobTXT.id) {
+	if len(got) != 40 || slices.Contains(got, bobTXT.ID) {
 		t.Errorf("%d known answers in %d packets", len(got), len(packets))
 	}
 
-	packet, err := composeAsk([]identity.ID{bobTXT.id, testID("carol")})
+	packet, err := composeAsk([]identity.ID{bobTXT.ID, testID("carol")})
 	must(t, err)
-	if m, err := parse(packet); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.id, testID("carol")}) {
+	if m, err := parse(packet); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.ID, testID("carol")}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parse(ask(t, metaName, dnsmessage.TypePTR)); err != nil || !m.meta {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if m, err := parse(ask(t, strings.ToUpper(hostName(bobTXT.id)), dnsmessage.TypeA)); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.id}) {
+	if m, err := parse(ask(t, strings.ToUpper(hostName(bobTXT.ID)), dnsmessage.TypeA)); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.ID}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parse(ask(t, "printer.local.", dnsmessage.TypeA)); err != nil || !reflect.DeepEqual(m, message{}) {
@@ -133,8 +141,8 @@ func TestWhatIsNotAHello(t *testing.T) {
 		"no SRV":               drop(dnsmessage.TypeSRV),
 		"no TXT":               drop(dnsmessage.TypeTXT),
 		"no address":           drop(dnsmessage.TypeA),
-		"port 0":               replace(dnsmessage.TypeSRV, &dnsmessage.SRVResource{Target: dnsmessage.MustNewName(hostName(bobTXT.id))}),
-		"another's TXT":        replace(dnsmessage.TypeTXT, &dnsmessage.TXTResource{TXT: txtRecord{1, testID("carol"), "x"}.txt()}),
+		"port 0":               replace(dnsmessage.TypeSRV, &dnsmessage.SRVResource{Target: dnsmessage.MustNewName(hostName(bobTXT.ID))}),
+		"another's TXT":        replace(dnsmessage.TypeTXT, &dnsmessage.TXTResource{TXT: txtOf(testID("carol"), "x").Strings()}),
 		"loopback only":        replace(dnsmessage.TypeA, &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}),
 		"multicast only":       replace(dnsmessage.TypeA, &dnsmessage.AResource{A: [4]byte{224, 0, 0, 251}}),
 		"all zero address":     replace(dnsmessage.TypeA, &dnsmessage.AResource{}),
@@ -157,7 +165,7 @@ func TestPacketsOfManyRecordsAreReadInPart(t *testing.T) {
 	m.Response = true
 	for i := range 500 {
 		var one dnsmessage.Message
-		must(t, one.Unpack(compose(t, txtRecord{1, testID(strings.Repeat("y", i)), "x"}, addrs("192.168.77.2")...)))
+		must(t, one.Unpack(compose(t, txtOf(testID(strings.Repeat("y", i)), "x"), addrs("192.168.77.2")...)))
 		m.Answers = append(m.Answers, one.Answers...)
 	}
 	packet, err := m.Pack()
@@ -172,7 +180,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(compose(f, bobTXT, addrs("192.168.77.2", "fe80::2")...))
 	bye, _ := composeHello(bobTXT, 6450, nil, 0)
 	f.Add(bye)
-	browse, _ := composeBrowse([]knownAnswer{{bobTXT.id, recordTTL}})
+	browse, _ := composeBrowse([]knownAnswer{{bobTXT.ID, recordTTL}})
 	f.Add(browse[0])
 	meta, _ := composeMeta()
 	f.Add(meta)
@@ -185,7 +193,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("more than bounded: %+v", m)
 		}
 		for _, h := range m.hellos {
-			if h.id.IsZero() || h.name == "" || CleanName(h.name) != h.name || len(h.addresses) == 0 || len(h.addresses) > maxAddresses || h.ttl <= 0 {
+			if h.ID.IsZero() || h.Name == "" || discovery.CleanName(h.Name) != h.Name || len(h.addresses) == 0 || len(h.addresses) > discovery.MaxAddresses || h.ttl <= 0 {
 				t.Errorf("%+v", h)
 			}
 		}

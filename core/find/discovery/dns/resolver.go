@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 
 const (
 	resolvConf   = "/etc/resolv.conf"
-	dnsTimeout   = 2 * time.Second // for one question to one server, which is asked twice
-	dnsRounds    = 2
-	dnsRest      = time.Minute // that a server which does not answer comes last
+	askTimeout   = 2 * time.Second // for one question to one server, which is asked twice
+	rounds       = 2
+	restFor      = time.Minute // that a server which does not answer comes last
 	maxServers   = 4
 	maxStray     = 64   // packets that are no answer, until one is no longer waited for
 	ednsUDPBytes = 1232 // fits every path unfragmented
@@ -56,7 +56,7 @@ func (r *resolver) current() (out []string, err error) {
 	r.resting.Lock()
 	defer r.resting.Unlock()
 	for server, since := range r.resting.since {
-		if time.Since(since) > dnsRest {
+		if time.Since(since) > restFor {
 			delete(r.resting.since, server)
 		}
 	}
@@ -98,7 +98,7 @@ func (r *resolver) query(ctx context.Context, q question) (answer, error) {
 		return answer{}, err
 	}
 	why := map[string]error{}
-	for range dnsRounds {
+	for range rounds {
 		for _, server := range servers {
 			if last := why[server]; last != nil && !timedOut(last) {
 				continue // a packet may be lost; another answer will not come
@@ -171,7 +171,7 @@ func exchange(ctx context.Context, server string, q question) (answer, error) {
 }
 
 func exchangeOnce(ctx context.Context, server, network string, extended bool, q question) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	raw, err := (&net.Dialer{}).DialContext(ctx, network, server)
 	if err != nil {

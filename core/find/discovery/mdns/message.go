@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -45,7 +46,7 @@ type message struct {
 // hello is one instance announced in one packet. Records spread over several packets are not joined: we
 // send them together, and what is not joined cannot be mixed from two senders' packets.
 type hello struct {
-	txtRecord
+	discovery.TXT
 	ttl       time.Duration
 	addresses []netip.AddrPort
 }
@@ -78,7 +79,7 @@ func parse(packet []byte) (message, error) {
 	if err := m.readQuestions(&p); err != nil {
 		return message{}, err
 	}
-	r := records{ports: map[identity.ID]srv{}, txts: map[identity.ID]txtRecord{}, hosts: map[string][]netip.Addr{}, ttls: map[identity.ID]uint32{}}
+	r := records{ports: map[identity.ID]srv{}, txts: map[identity.ID]discovery.TXT{}, hosts: map[string][]netip.Addr{}, ttls: map[identity.ID]uint32{}}
 	if err := r.read(&p); err != nil {
 		return message{}, err
 	}
@@ -135,7 +136,7 @@ type records struct {
 	seen  int
 	ttls  map[identity.ID]uint32 // of our service's PTR records; 0 is a goodbye
 	ports map[identity.ID]srv
-	txts  map[identity.ID]txtRecord
+	txts  map[identity.ID]discovery.TXT
 	hosts map[string][]netip.Addr
 }
 
@@ -196,7 +197,7 @@ func (r *records) record(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, skip
 		if err != nil {
 			return err
 		}
-		if c, ok := parseTXT(rr.TXT); ok && c.id == id {
+		if c, ok := discovery.ParseTXT(rr.TXT); ok && c.ID == id {
 			r.txts[id] = c
 		}
 	case h.Type == dnsmessage.TypeA:
@@ -220,14 +221,9 @@ func (r *records) record(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, skip
 }
 
 func (r *records) address(host string, a netip.Addr) {
-	if dialable(a) && len(r.hosts[host]) < maxAddresses && (len(r.hosts) < maxInstances || r.hosts[host] != nil) {
+	if discovery.Dialable(a) && len(r.hosts[host]) < discovery.MaxAddresses && (len(r.hosts) < maxInstances || r.hosts[host] != nil) {
 		r.hosts[host] = append(r.hosts[host], a)
 	}
-}
-
-// dialable refuses the addresses that would make us dial ourselves or nobody in particular.
-func dialable(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 func (r *records) instances() (hellos []hello, byes []identity.ID) {
@@ -238,10 +234,10 @@ func (r *records) instances() (hellos []hello, byes []identity.ID) {
 		}
 		c, srv := r.txts[id], r.ports[id]
 		addrs := r.hosts[srv.target]
-		if c.id.IsZero() || srv.port == 0 || len(addrs) == 0 {
+		if c.ID.IsZero() || srv.port == 0 || len(addrs) == 0 {
 			continue
 		}
-		h := hello{txtRecord: c, ttl: time.Duration(min(ttl, 1<<20)) * time.Second}
+		h := hello{TXT: c, ttl: time.Duration(min(ttl, 1<<20)) * time.Second}
 		for _, a := range addrs {
 			h.addresses = append(h.addresses, netip.AddrPortFrom(a, srv.port))
 		}
@@ -252,16 +248,16 @@ func (r *records) instances() (hellos []hello, byes []identity.ID) {
 
 // composeHello is the one packet that we announce with and answer every question with: all our records
 // for one interface. With ttl 0 it is the goodbye.
-func composeHello(c txtRecord, port uint16, addrs []netip.Addr, ttl time.Duration) ([]byte, error) {
-	service, instance := dnsmessage.MustNewName(serviceName), dnsmessage.MustNewName(instanceName(c.id))
-	host := dnsmessage.MustNewName(hostName(c.id))
+func composeHello(c discovery.TXT, port uint16, addrs []netip.Addr, ttl time.Duration) ([]byte, error) {
+	service, instance := dnsmessage.MustNewName(serviceName), dnsmessage.MustNewName(instanceName(c.ID))
+	host := dnsmessage.MustNewName(hostName(c.ID))
 	const own = dnsmessage.ClassINET | cacheFlush
 	m := dnsmessage.Message{Header: dnsmessage.Header{Response: true, Authoritative: true}, Answers: []dnsmessage.Resource{
 		record(service, dnsmessage.ClassINET, ttl, &dnsmessage.PTRResource{PTR: instance}),
 		record(instance, own, ttl, &dnsmessage.SRVResource{Port: port, Target: host}),
-		record(instance, own, ttl, &dnsmessage.TXTResource{TXT: c.txt()}),
+		record(instance, own, ttl, &dnsmessage.TXTResource{TXT: c.Strings()}),
 	}}
-	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+	for _, a := range addrs[:min(len(addrs), discovery.MaxAddresses)] {
 		if a.Is4() {
 			m.Answers = append(m.Answers, record(host, own, ttl, &dnsmessage.AResource{A: a.As4()}))
 		} else {

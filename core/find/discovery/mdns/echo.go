@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 )
 
 // Echoes asks the mDNS group on each LAN of this machine, as discovery does, and listens whether that comes back: the kernel hands what
-// is sent to a group to this machine's own members too, by way of the same packet filters. Patterns are as in LANConfig.Interfaces;
+// is sent to a group to this machine's own members too, by way of the same packet filters. Patterns are as in Config.Interfaces;
 // without a LAN there are no echoes. It takes two seconds at most.
 func Echoes(ctx context.Context, patterns []string) ([]Echo, error) {
 	interfaces, err := listInterfaces()

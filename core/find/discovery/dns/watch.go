@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 
 // watchResolvConf has everything asked anew when this machine gets other name servers, until ctx ends. It is often a link to what another
 // program writes, and is replaced rather than written; so its folders are watched.
-func (d *DNS) watchResolvConf(ctx context.Context) {
-	if len(d.ask.servers) > 0 || runtime.GOOS != "linux" { // elsewhere a folder is watched by opening all files in it
+func (f *Finder) watchResolvConf(ctx context.Context) {
+	if len(f.ask.servers) > 0 || runtime.GOOS != "linux" { // elsewhere a folder is watched by opening all files in it
 		return
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		d.log.Warn("changes of the name servers are seen at the next look-up only", "err", err)
+		f.log.Warn("changes of the name servers are seen at the next look-up only", "err", err)
 		return
 	}
 	defer watcher.Close()
@@ -42,7 +42,7 @@ func (d *DNS) watchResolvConf(ctx context.Context) {
 			now, err := nameServers()
 			if err == nil && !slices.Equal(before, now) { // while it is written there are none
 				before = now
-				d.Again()
+				f.Again()
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"kith.dev/core/find/discovery"
 )
 
 func rr(t *testing.T, line string) dns.RR {
@@ -43,18 +45,18 @@ func TestOnlyWhatAnswersCounts(t *testing.T) {
 		"the shortest time":      {[]string{"lab.example. 60 A 192.0.2.7", "lab.example. 30 A 192.0.2.8"}, nil, "192.0.2.7 192.0.2.8", 30 * time.Second},
 		"twice the same":         {[]string{"lab.example. 60 A 192.0.2.8", "lab.example. 60 A 192.0.2.8", "lab.example. 60 A 192.0.2.7"}, nil, "192.0.2.7 192.0.2.8", time.Minute},
 		"another name":           {[]string{"bank.example. 60 A 192.0.2.66", "lab.example. 90 A 192.0.2.7"}, nil, "192.0.2.7", 90 * time.Second},
-		"only another name":      {[]string{"bank.example. 60 A 192.0.2.66"}, nil, "", dnsNegative},
-		"another class":          {[]string{"lab.example. 60 CH A 192.0.2.66"}, nil, "", dnsNegative},
-		"another type":           {[]string{`lab.example. 60 TXT "192.0.2.66"`}, nil, "", dnsNegative},
+		"only another name":      {[]string{"bank.example. 60 A 192.0.2.66"}, nil, "", usualNegative},
+		"another class":          {[]string{"lab.example. 60 CH A 192.0.2.66"}, nil, "", usualNegative},
+		"another type":           {[]string{`lab.example. 60 TXT "192.0.2.66"`}, nil, "", usualNegative},
 		"an alias":               {[]string{"b.example. 20 A 192.0.2.7", "lab.example. 60 CNAME B.example."}, nil, "192.0.2.7", 20 * time.Second},
 		"an alias to nothing":    {[]string{"lab.example. 60 CNAME b.example."}, []string{"example. 600 SOA a. b. 1 1 1 1 90"}, "", time.Minute},
 		"a ring of aliases":      {loop, nil, "", time.Minute},
 		"a long chain":           {long, nil, "", time.Minute},
 		"none":                   {nil, []string{"example. 600 SOA a. b. 1 1 1 1 90"}, "", 90 * time.Second},
 		"none, by a short SOA":   {nil, []string{"example. 40 SOA a. b. 1 1 1 1 9000"}, "", 40 * time.Second},
-		"none for weeks":         {nil, []string{". 2419200 SOA a. b. 1 1 1 1 2419200"}, "", dnsNegativeMax},
-		"none, says a stranger":  {nil, []string{"example.org. 1 SOA a. b. 1 1 1 1 1"}, "", dnsNegative},
-		"none, says a neighbour": {nil, []string{"b.example. 1 SOA a. b. 1 1 1 1 1"}, "", dnsNegative},
+		"none for weeks":         {nil, []string{". 2419200 SOA a. b. 1 1 1 1 2419200"}, "", maxNegative},
+		"none, says a stranger":  {nil, []string{"example.org. 1 SOA a. b. 1 1 1 1 1"}, "", usualNegative},
+		"none, says a neighbour": {nil, []string{"b.example. 1 SOA a. b. 1 1 1 1 1"}, "", usualNegative},
 		"too many":               {many, nil, "10.0.0.1", time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,10 +240,10 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(a.records) > maxAnswer || a.ttl < 0 || a.ttl > dnsMax {
+		if len(a.records) > maxAnswer || a.ttl < 0 || a.ttl > maxTTL {
 			t.Fatalf("%d records for %v", len(a.records), a.ttl)
 		}
-		d := &DNS{port: 6450, ask: newResolver([]string{"x"})}
+		d := &Finder{port: 6450, ask: newResolver([]string{"x"})}
 		d.ask.exchange = func(_ context.Context, _ string, q question) (answer, error) { // whatever is asked, this is the answer
 			var same answer
 			for _, rr := range m.Answers {
@@ -254,11 +256,11 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, f := range []Followed{{Name: Name{Host: "a.example"}}, {Name{Host: "a.example"}, testID("bob")}, {Name{"a.example", 1}, testID("bob")}} {
 			for _, s := range d.lookUp(t.Context(), &lookup{Followed: f}).found {
-				if s.ID.IsZero() || len(s.Addresses) > maxAddresses || s.Name != CleanName(s.Name) {
+				if s.ID.IsZero() || len(s.Addresses) > discovery.MaxAddresses || s.Name != discovery.CleanName(s.Name) {
 					t.Fatalf("%+v", s)
 				}
 				for _, at := range s.Addresses {
-					if !dialable(at.Addr()) || at.Port() == 0 {
+					if !discovery.Dialable(at.Addr()) || at.Port() == 0 {
 						t.Fatalf("%v", at)
 					}
 				}

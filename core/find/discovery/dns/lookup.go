@@ -1,4 +1,4 @@
-package discovery
+package dns
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/trust/identity"
 )
 
@@ -51,21 +52,21 @@ func (i *inquiry) services(domain string) (places []Place, found, known bool) {
 		whose, sure := i.whose(host)
 		addresses := i.addresses(host, srv.Port)
 		if len(whose) == 0 {
-			whose = []txtRecord{{}}
+			whose = []discovery.TXT{{}}
 		}
 		for _, w := range whose {
-			places = append(places, Place{Host: host, ID: w.id, Name: w.name, Port: srv.Port, Addresses: slices.Clone(addresses), seen: at, unsure: !sure})
+			places = append(places, Place{Host: host, ID: w.ID, Name: w.Name, Port: srv.Port, Addresses: slices.Clone(addresses), seen: at, unsure: !sure})
 		}
 	}
 	return places, len(records) > 0, known
 }
 
 // whose gives what TXT records say of who is at a host, one by ID.
-func (i *inquiry) whose(host string) (all []txtRecord, known bool) {
+func (i *inquiry) whose(host string) (all []discovery.TXT, known bool) {
 	records, _, known := i.get(srvPrefix+host+".", dnsmessage.TypeTXT)
 	for _, t := range of[*dnsmessage.TXTResource](records) {
-		c, ok := parseTXT(t.TXT)
-		if ok && len(all) < maxIDs && !slices.ContainsFunc(all, func(have txtRecord) bool { return have.id == c.id }) {
+		c, ok := discovery.ParseTXT(t.TXT)
+		if ok && len(all) < maxIDs && !slices.ContainsFunc(all, func(have discovery.TXT) bool { return have.ID == c.ID }) {
 			all = append(all, c)
 		}
 	}
@@ -93,18 +94,18 @@ func (i *inquiry) addressesAt(host string, port uint16) (all []netip.AddrPort, l
 // bounded gives as many of these addresses as a sighting may have that can be dialled, whatever their order was.
 func bounded(all []netip.AddrPort) []netip.AddrPort {
 	all = slices.DeleteFunc(all, func(a netip.AddrPort) bool {
-		return !dialable(a.Addr()) || a.Addr().IsLinkLocalUnicast() // of which link, nobody says
+		return !discovery.Dialable(a.Addr()) || a.Addr().IsLinkLocalUnicast() // of which link, nobody says
 	})
 	slices.SortFunc(all, compare)
 	all = slices.Compact(all)
-	return all[:min(len(all), maxAddresses)]
+	return all[:min(len(all), discovery.MaxAddresses)]
 }
 
 // sightings are what is known of a name. In a domain only places count of which a TXT record says whose they are; a name that is followed
 // leads to its Peer, unless a TXT record says that it leads to somebody else.
-func (i *inquiry) sightings(f Followed, port uint16) (all []Sighting) {
+func (i *inquiry) sightings(f Followed, port uint16) (all []discovery.Sighting) {
 	add := func(id identity.ID, p Place) {
-		all = append(all, Sighting{Name: p.Name, ID: id, Source: DNSSource, Addresses: p.Addresses, Seen: p.seen})
+		all = append(all, discovery.Sighting{Name: p.Name, ID: id, Source: discovery.DNSSource, Addresses: p.Addresses, Seen: p.seen})
 	}
 	if f.Port != 0 {
 		if p, there := i.host(f.Host, f.Port); there {
@@ -150,17 +151,17 @@ func (e *NotFoundError) Error() string {
 
 // Find looks up now where a name leads, for who adds a Peer by it: what its SRV records name, else the host at the port given, or the
 // usual one. The places are in their records' order. The error is a *NotFoundError, or that ctx ended.
-func (d *DNS) Find(ctx context.Context, n Name) ([]Place, error) {
-	timed, cancel := context.WithTimeout(ctx, dnsDeadline)
+func (f *Finder) Find(ctx context.Context, n Name) ([]Place, error) {
+	timed, cancel := context.WithTimeout(ctx, lookupDeadline)
 	defer cancel()
-	i := &inquiry{ctx: timed, ask: d.ask, fresh: true}
+	i := &inquiry{ctx: timed, ask: f.ask, fresh: true}
 	var places []Place
 	var found, known bool
 	if n.Port == 0 {
 		places, found, known = i.services(n.Host)
 	}
 	if n.Port != 0 || known && !found {
-		if p, there := i.host(n.Host, cmp.Or(n.Port, d.port)); there {
+		if p, there := i.host(n.Host, cmp.Or(n.Port, f.port)); there {
 			places = append(places, p)
 		}
 	}

@@ -1,4 +1,4 @@
-package discovery
+package mdns
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 
+	"kith.dev/core/find/discovery"
 	"kith.dev/core/net/hostnet"
 	"kith.dev/core/net/netplan"
 )
@@ -49,7 +50,7 @@ func WatchLAN(ctx context.Context, kernel *hostnet.Changes, patterns []string, c
 }
 
 // LANAddresses are this machine's addresses on real LANs, the likeliest to be reached first; patterns as in
-// LANConfig.Interfaces. Link-local ones are left out: they mean nothing to others.
+// Config.Interfaces. Link-local ones are left out: they mean nothing to others.
 func LANAddresses(patterns []string) ([]netip.Addr, error) {
 	all, err := addressesOnLANs(patterns)
 	return slices.DeleteFunc(all, netip.Addr.IsLinkLocalUnicast), err
@@ -94,7 +95,7 @@ func addressesOnLANs(patterns []string) ([]netip.Addr, error) {
 	return append(list, linkLocal...), nil
 }
 
-// LANDevices are the names of the interfaces that are a LAN's; patterns as in LANConfig.Interfaces.
+// LANDevices are the names of the interfaces that are a LAN's; patterns as in Config.Interfaces.
 func LANDevices(patterns []string) (names []string, err error) {
 	interfaces, err := listInterfaces()
 	for _, i := range interfaces {
@@ -212,7 +213,7 @@ func (i lanInterface) onLink(announced []netip.AddrPort) []netip.AddrPort {
 // neighbour reports whether an address can be another machine's in the network of a prefix, which is one of this machine's own
 // addresses with its length.
 func neighbour(a netip.Addr, own netip.Prefix) bool {
-	if !dialable(a) || a.Is4In6() || a.Zone() != "" || !own.Contains(a) {
+	if !discovery.Dialable(a) || a.Is4In6() || a.Zone() != "" || !own.Contains(a) {
 		return false
 	}
 	if a.Is4() && own.Bits() < 31 { // neither the network's name nor its broadcast address (RFC 3021: shorter ones have none)
