@@ -50,23 +50,20 @@ func CleanName(name string) string {
 
 // TXT is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
 type TXT struct {
-	Version int
-	ID      identity.ID
-	Name    string // for people, cleaned by CleanName
+	ID   identity.ID
+	Name string // for people, cleaned by CleanName
 }
-
-// TXTVersion is that of the records that are made here.
-const TXTVersion = 1
 
 // Strings are those of the record.
 func (c TXT) Strings() []string {
-	return []string{"v=" + strconv.Itoa(c.Version), "id=" + c.ID.Compact(), "name=" + c.Name}
+	return []string{"v=1", "id=" + c.ID.Compact(), "name=" + c.Name}
 }
 
 // ParseTXT reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
-// ones are for a later version). It is not ours without a version and an ID.
+// ones are for a later version). It is not ours without a version, of which a later one says this much, too, and an ID.
 func ParseTXT(txt []string) (TXT, bool) {
 	var c TXT
+	version := 0
 	seen := map[string]bool{}
 	for i, s := range txt {
 		key, value, _ := strings.Cut(s, "=")
@@ -81,7 +78,7 @@ func ParseTXT(txt []string) (TXT, bool) {
 			if err != nil || v < 1 || v > 1_000_000 {
 				return TXT{}, false
 			}
-			c.Version = v
+			version = v
 		case "id":
 			id, err := identity.ParseID(value)
 			if err != nil {
@@ -92,7 +89,7 @@ func ParseTXT(txt []string) (TXT, bool) {
 			c.Name = CleanName(value)
 		}
 	}
-	if c.Version == 0 || c.ID.IsZero() {
+	if version == 0 || c.ID.IsZero() {
 		return TXT{}, false
 	}
 	if c.Name == "" {

@@ -62,7 +62,7 @@ func (z Zone) Records() ([]Record, error) {
 		out = append(out, Record{service(of), ttl(ttlRecords), "SRV", fmt.Sprintf("0 0 %d %s", z.Port, host)})
 	}
 	var words []string
-	for _, w := range (discovery.TXT{Version: discovery.TXTVersion, ID: z.ID, Name: discovery.CleanName(z.Name)}).Strings() {
+	for _, w := range (discovery.TXT{ID: z.ID, Name: discovery.CleanName(z.Name)}).Strings() {
 		words = append(words, quoted(w))
 	}
 	out = append(out, Record{service(host), ttl(ttlRecords), "TXT", strings.Join(words, " ")})

@@ -57,7 +57,7 @@ const (
 
 // Run announces this cluster and reports the others until ctx ends; then it says goodbye.
 func (f *Finder) Run(ctx context.Context, events chan<- discovery.Event) error {
-	responder, err := newResponder(discovery.TXT{Version: discovery.TXTVersion, ID: f.config.ID, Name: f.config.Name}, f.config.Port, f.config.Trusted)
+	responder, err := newResponder(discovery.TXT{ID: f.config.ID, Name: f.config.Name}, f.config.Port, f.config.Trusted)
 	if err != nil {
 		return fmt.Errorf("discovery on the LAN: %w", err)
 	}

@@ -16,7 +16,7 @@ func testID(name string) identity.ID {
 
 // txtOf is the TXT record of a cluster of this version.
 func txtOf(id identity.ID, name string) discovery.TXT {
-	return discovery.TXT{Version: discovery.TXTVersion, ID: id, Name: name}
+	return discovery.TXT{ID: id, Name: name}
 }
 
 func must(t testing.TB, err error) {
