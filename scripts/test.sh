@@ -34,7 +34,8 @@ case $kind in
     cd engine
     GOFLAGS="$GOFLAGS $modfile"
     CGO_ENABLED=1 gotest -race -exec 'env CGO_ENABLED=0' -timeout 30m ./deciding/... ./egress/... ./listener/... ./containerd/... ./logs/... ./processors/...
-    CGO_ENABLED=0 gotest -timeout 30m ./config/... ./datastore/... ./dns/... ./images/... ./join/... ./k3s/... ./metrics/... ./network/... ./pki/... ./policy/... ./routes/... ./storage/... ./userns/...
+    # Those that send packets wait more than they compute.
+    CGO_ENABLED=0 gotest -timeout 30m -parallel 8 ./config/... ./datastore/... ./dns/... ./images/... ./join/... ./k3s/... ./metrics/... ./network/... ./pki/... ./policy/... ./routes/... ./storage/... ./userns/...
     (cd runtime/containerd && GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 gotest -timeout 30m ./image/...)
     ;;
   lab | soak)

@@ -43,9 +43,14 @@ const (
 )
 
 // inBoth runs a test in each family. Addresses are written as those of IPv4, which at says what they are of.
+// Each has a network of its own, and waits more than it computes.
 func inBoth(t *testing.T, test func(*laptop)) {
+	t.Parallel()
 	for _, f := range []family{ipv4, ipv6} {
-		t.Run(f.ip, func(t *testing.T) { test(newLaptop(t, f)) })
+		t.Run(f.ip, func(t *testing.T) {
+			t.Parallel()
+			test(newLaptop(t, f))
+		})
 	}
 }
 
