@@ -121,7 +121,9 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	go func() {
 		ready := timeline.Begin(d.log, "what keeps guests apart")
 		is := d.untilDone(ctx, "what keeps guests apart cannot be looked at", c.kept.Look)
-		ready()
+		if is {
+			ready()
+		}
 		looked <- is
 	}()
 	go func() {
