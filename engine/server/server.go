@@ -62,8 +62,7 @@ type server struct {
 	client  kubernetes.Interface
 	began   time.Time
 
-	containerdReady func()
-	apiServices     apiregistration.APIServiceInterface
+	apiServices apiregistration.APIServiceInterface
 }
 
 // Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended. stores is who it is: on what a newer
@@ -107,7 +106,6 @@ func (s *server) run(ctx context.Context) error {
 			}
 		})
 	}
-	s.containerdReady = s.begin("containerd")
 	below(s.runtime.Run)
 
 	ready := s.begin("certificates")
@@ -367,11 +365,12 @@ func (s *server) nodeRanges() netip.Prefix {
 func (s *server) prepareRuntime(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	ready := s.begin("containerd")
 	if err := s.runtime.WaitReady(patience); err != nil {
 		return err
 	}
-	s.containerdReady()
-	ready := s.begin("pause image")
+	ready()
+	ready = s.begin("pause image")
 	if err := s.runtime.Import(ctx, filepath.Join(s.config.RuntimeDir, "images", "pause.tar")); err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@
 package installed
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -222,7 +223,7 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 		return false, nil
 	}
 	next := replaced(live, want)
-	if equality.Semantic.DeepEqual(live, next) {
+	if same(defaulted(live.DeepCopy()), defaulted(next.DeepCopy())) {
 		k.rightAt(key, before)
 		return false, nil
 	}
@@ -265,6 +266,55 @@ func replaced(live, want *unstructured.Unstructured) *unstructured.Unstructured 
 	next.SetLabels(both(next.GetLabels(), from.GetLabels()))
 	next.SetAnnotations(both(next.GetAnnotations(), from.GetAnnotations()))
 	return next
+}
+
+// same compares what two objects say: a number may have been read as one of another type.
+func same(a, b *unstructured.Unstructured) bool {
+	one, err := json.Marshal(a.Object)
+	other, err2 := json.Marshal(b.Object)
+	return err == nil && err2 == nil && bytes.Equal(one, other)
+}
+
+// defaulted fills in what the API server does where the kinds that are kept say nothing, as far as theirs do: without it each of them would
+// be written again at each start, and the API server compile all that is in it to find that nothing differs.
+func defaulted(u *unstructured.Unstructured) *unstructured.Unstructured {
+	spec, _ := u.Object["spec"].(map[string]any)
+	switch u.GetKind() {
+	case "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy":
+		byDefault(spec, "failurePolicy", "Fail")
+		matchDefaults(spec["matchConstraints"])
+	case "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding":
+		matchDefaults(spec["matchResources"])
+	case "PriorityClass":
+		byDefault(u.Object, "preemptionPolicy", "PreemptLowerPriority")
+	case "CustomResourceDefinition":
+		byDefault(spec, "conversion", map[string]any{"strategy": "None"})
+	}
+	return u
+}
+
+func matchDefaults(resources any) {
+	match, is := resources.(map[string]any)
+	if !is {
+		return
+	}
+	byDefault(match, "matchPolicy", "Equivalent")
+	byDefault(match, "namespaceSelector", map[string]any{})
+	byDefault(match, "objectSelector", map[string]any{})
+	for _, list := range []string{"resourceRules", "excludeResourceRules"} {
+		rules, _ := match[list].([]any)
+		for _, rule := range rules {
+			if rule, is := rule.(map[string]any); is {
+				byDefault(rule, "scope", "*")
+			}
+		}
+	}
+}
+
+func byDefault(in map[string]any, field string, value any) {
+	if _, has := in[field]; !has && in != nil {
+		in[field] = value
+	}
 }
 
 func kept(field string) bool {

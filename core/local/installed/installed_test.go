@@ -2,6 +2,7 @@ package installed
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -219,7 +220,8 @@ func TestALookMendsWhatWasChangedWhileNobodyKeptIt(t *testing.T) {
 	}
 }
 
-// The API server fills in defaults, so what stands there differs from what is wanted for ever. It is written once to see that it is right, and not again.
+// The API server fills in defaults, so what stands there differs from what is wanted for ever. One that is not known here is written once to see
+// that it is right, and not again.
 func TestWhatIsRightWithItsDefaultsIsWrittenOnce(t *testing.T) {
 	d := newDesk(t)
 	writes := 0
@@ -230,13 +232,54 @@ func TestWhatIsRightWithItsDefaultsIsWrittenOnce(t *testing.T) {
 	var p admissionv1.ValidatingAdmissionPolicy
 	key := client.ObjectKey{Name: "tenants.kith.dev"}
 	d.must(d.client.Get(t.Context(), key, &p))
-	p.Spec.FailurePolicy = new(admissionv1.Fail)
+	p.Spec.Validations[0].Reason = new(metav1.StatusReasonInvalid)
 	d.must(d.client.Update(t.Context(), &p))
 	for range 3 {
 		d.must(d.keeper.Look(t.Context()))
 	}
 	if writes != 1 || len(d.told) != 0 {
 		t.Errorf("%d writes, told %v", writes, d.told)
+	}
+}
+
+// At each start everything is looked at, and each write would have the API server compile what is in it.
+func TestWhatHasTheDefaultsThatAreKnownIsNotWritten(t *testing.T) {
+	scope, equivalent := admissionv1.AllScopes, admissionv1.Equivalent
+	want, live := policy(), policy()
+	rules := func(scope *admissionv1.ScopeType) *admissionv1.MatchResources {
+		return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: scope},
+		}}}}
+	}
+	want.Spec.MatchConstraints, live.Spec.MatchConstraints, live.Spec.FailurePolicy = rules(nil), rules(&scope), new(admissionv1.Fail)
+	live.Spec.MatchConstraints.MatchPolicy = &equivalent
+	live.Spec.MatchConstraints.NamespaceSelector, live.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
+	writes := 0
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(live).Build(), interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			writes++
+			return c.Update(ctx, o, opts...)
+		}})
+	look := func() {
+		k := New(c, func(string) {}, slog.New(slog.DiscardHandler))
+		if err := errors.Join(k.Keep(want), k.Look(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+
+	}
+	if look(); writes != 0 {
+		t.Errorf("%d writes", writes)
+	}
+	var p admissionv1.ValidatingAdmissionPolicy
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(live), &p); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.FailurePolicy = new(admissionv1.Ignore)
+	if err := c.Update(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	if look(); writes != 2 {
+		t.Errorf("%d writes: another's and ours", writes)
 	}
 }
 

@@ -367,6 +367,6 @@ func limitScratch(spec *corev1.PodSpec, limit corev1.ResourceList) {
 // first when memory, disk or process numbers run out.
 func Priority() *schedulingv1ac.PriorityClassApplyConfiguration {
 	return schedulingv1ac.PriorityClass(v1alpha1.GuestPriorityClass).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
-		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).WithGlobalDefault(false).
+		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).
 		WithDescription("Pods of other clusters.")
 }
