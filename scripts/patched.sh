@@ -13,14 +13,16 @@ if [ "$(cat "$out/.stamp" 2>/dev/null)" != "$hash" ]; then
   cp engine/go.sum build/engine.sum
   for dir in $(find engine/patches -name '*.patch' -printf '%h\n' | sort -u); do
     module=${dir#engine/patches/}
-    from=$(cd engine && go mod download -json "$module@$(go list -m -f '{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}' "$module")" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
-    mkdir -p "$(dirname "$out/$module")"
-    cp -r --no-preserve=mode,ownership "$from" "$out/$module"
+    version=$(cd engine && go list -m -f '{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}' "$module")
+    copy=$out/$module@$version # the programs tell by it what they were made of (packaging/licences)
+    from=$(cd engine && go mod download -json "$module@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    mkdir -p "$(dirname "$copy")"
+    cp -r --no-preserve=mode,ownership "$from" "$copy"
     for patch in "$dir"/*.patch; do
-      patch -d "$out/$module" -p1 --fuzz=0 --silent --no-backup-if-mismatch < "$patch" ||
+      patch -d "$copy" -p1 --fuzz=0 --silent --no-backup-if-mismatch < "$patch" ||
         { echo "$patch does not apply to $module as engine/go.mod has it: write it anew" >&2; exit 1; }
     done
-    go mod edit -replace "$module=$out/$module" build/engine.mod
+    go mod edit -replace "$module=$copy" build/engine.mod
   done
   echo "$hash" > "$out/.stamp"
 fi

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -63,8 +64,12 @@ func linked(programs []string) ([]module, error) {
 		}
 		// runc and the plugins of containerd are main modules, or dependencies of ours that have the program in them.
 		for _, m := range append(info.Deps, &info.Main) {
-			if r := m.Replace; r != nil && r.Version != "" && r.Version != "(devel)" { // else a copy with patches (engine/patches), under the licence of what it is made of
+			if r := m.Replace; r != nil && r.Version != "" && r.Version != "(devel)" {
 				m = r
+			} else if r != nil { // a copy with patches (scripts/patched.sh), under the licence of what it was made of
+				if _, version, is := strings.Cut(filepath.Base(r.Path), "@"); is {
+					m = &debug.Module{Path: m.Path, Version: version}
+				}
 			}
 			if m.Path == "kith.dev" || strings.HasPrefix(m.Path, "kith.dev/") || strings.HasPrefix(m.Path, ".") || m.Version == "" || m.Version == "(devel)" {
 				continue

@@ -83,6 +83,13 @@ func (m *machine) works() {
 		m.must("systemctl", ask, "kithd")
 	}
 	m.ready()
+	// The node is before kithd has put its own things in, and gives people a kubeconfig.
+	m.eventually(30*time.Second, "kithd gives a kubeconfig", func() error {
+		if out, err := m.try("kith", "kubeconfig"); err != nil {
+			return errors.New(out)
+		}
+		return nil
+	})
 }
 
 // runApp imports the app's image, and has it run.
