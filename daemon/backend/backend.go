@@ -1,3 +1,8 @@
+// Package backend answers the local API (localapi.Backend), of which the command line, the tray and curl are clients. It reads the
+// cluster's cache and what the rooms know, and changes things by writing custom resources: what the CLI can do, kubectl can. The daemon
+// makes it; the metrics show what it knows.
+//
+// It must never decide what core/ decides: whatever it is asked to change, a controller there carries out.
 package backend
 
 import (
@@ -39,6 +44,7 @@ import (
 	"kith.dev/core/provide/fenced"
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/trust/identity"
+	"kith.dev/daemon/backend/location"
 	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
@@ -78,7 +84,7 @@ var _ localapi.Backend = (*Backend)(nil)
 
 // Names looks up where names in the DNS lead; *dns.Finder does.
 type Names interface {
-	Find(ctx context.Context, name dns.Name) ([]dns.Place, error)
+	location.Names
 	Troubles() []dns.Trouble
 }
 

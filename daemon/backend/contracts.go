@@ -1,15 +1,24 @@
 package backend
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/verdict"
+	"kith.dev/core/consume/offloading"
 	"kith.dev/core/trust/contract"
 )
 
@@ -94,4 +103,107 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 // VerifyContract checks document and signatures.
 func (b *Backend) VerifyContract(_ context.Context, ctr api.Contract) (api.VerifyResult, error) {
 	return verdict.Of(ctr), nil
+}
+
+// measured bounds how long those are waited for who measure.
+const measured = 8 * time.Second
+
+// amountsUsed are those of pods, by namespace and name in this cluster.
+type amountsUsed = map[types.NamespacedName]corev1.ResourceList
+
+// Top tells what is used under each contract: what this cluster's pods at peers use, then what guests use here.
+func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, internal(err)
+	}
+	onNode, inTwin := map[string][]*corev1.Pod{}, map[string][]*corev1.Pod{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Labels[v1alpha1.LabelConsumer] != "" {
+			inTwin[pod.Namespace] = append(inTwin[pod.Namespace], pod)
+		} else if offloading.Abroad(pod) {
+			onNode[pod.Spec.NodeName] = append(onNode[pod.Spec.NodeName], pod)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, measured)
+	defer cancel()
+	agreed := c.Client.Now()
+	var asking sync.WaitGroup
+	var guestsUse amountsUsed
+	var guestsErr error
+	asking.Go(func() { guestsUse, guestsErr = c.Host.Uses(ctx) })
+	list := make([]api.Top, len(agreed.Contracts))
+	for i, ctr := range agreed.Contracts {
+		if ctr.Spec.Role == v1alpha1.RoleConsumer {
+			asking.Go(func() {
+				used, err := b.usedAt(ctx, c, ctr.Spec.Peer)
+				list[i] = top(ctr, onNode[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer], used, err)
+			})
+		}
+	}
+	asking.Wait()
+	for i, ctr := range agreed.Contracts {
+		if ctr.Spec.Role != v1alpha1.RoleProvider {
+			continue
+		}
+		var theirs []*corev1.Pod
+		for _, twin := range c.Host.TwinsOf(ctr.Spec.ID) {
+			theirs = append(theirs, inTwin[twin.Name]...)
+		}
+		list[i] = top(ctr, theirs, guestsUse, guestsErr)
+	}
+	slices.SortFunc(list, func(a, b api.Top) int {
+		return cmp.Or(-cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Peer, b.Peer))
+	})
+	return list, nil
+}
+
+// usedAt asks a peer what this cluster's pods there use, if it is there to be asked.
+func (b *Backend) usedAt(ctx context.Context, c *Cluster, peer string) (amountsUsed, error) {
+	for _, k := range b.Directory.All() {
+		if k.Peer != nil && k.Peer.Name == peer && !k.Contact.Reachable() {
+			return nil, errors.New("it cannot be reached: " + k.Contact.Why)
+		}
+	}
+	return c.Fleet.Uses(ctx, peer)
+}
+
+// top puts together what is known of the pods under a contract.
+func top(ctr *v1alpha1.Contract, pods []*corev1.Pod, used amountsUsed, failed error) api.Top {
+	t := api.Top{Peer: ctr.Spec.Peer, Direction: api.Outgoing, Granted: quantities(ctr.Spec.Resources)}
+	if ctr.Spec.Role == v1alpha1.RoleProvider {
+		t.Direction = api.Incoming
+	}
+	if failed != nil {
+		t.Unknown = failed.Error()
+	}
+	requested, sum, count := corev1.ResourceList{}, corev1.ResourceList{}, int64(0)
+	for _, pod := range pods {
+		if v1alpha1.Ended(pod.Status.Phase) {
+			continue
+		}
+		count++
+		add(requested, requestsOf(pod))
+		use := used[client.ObjectKeyFromObject(pod)]
+		add(sum, use)
+		t.Pods = append(t.Pods, api.TopPod{Namespace: pod.Namespace, Name: pod.Name, Requested: quantities(requestsOf(pod)), Used: quantities(use)})
+	}
+	if failed == nil {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if _, any := sum[name]; !any {
+				sum[name] = resource.Quantity{}
+			}
+		}
+	}
+	sum[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
+	t.Requested, t.Used = quantities(requested), quantities(sum)
+	slices.SortFunc(t.Pods, func(a, b api.TopPod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return t
 }

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/find/discovery"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/trust/identity"
+	"kith.dev/daemon/backend/trouble"
 )
 
 // olderHandler knows everybody and has no news.
@@ -103,7 +104,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	}
 	for _, k := range d.All() {
 		k.Peer = peer
-		if problems := peerProblems(k, gateway.Stats{Up: true}, true, time.Now()); len(problems) != 1 || problems[0].Why != contact.Why || !strings.Contains(problems[0].Do, "update") {
+		if problems := trouble.OfPeer(k, gateway.Stats{Up: true}, true, time.Now()); len(problems) != 1 || problems[0].Why != contact.Why || !strings.Contains(problems[0].Do, "update") {
 			t.Errorf("%+v", problems)
 		}
 	}

@@ -3,35 +3,26 @@ package backend
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/consume/virtualnode"
 	"kith.dev/core/find/directory"
-	"kith.dev/core/net/gateway"
-	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/local/cluster"
+	"kith.dev/core/provide/fenced"
 	"kith.dev/core/trust/identity"
+	"kith.dev/daemon/backend/location"
+	"kith.dev/daemon/backend/trouble"
 	"kith.dev/daemon/doctor"
 )
-
-// unpulledPatience is how long a peer may fail to get an image before it is worth a word: it tries a second time after ten seconds.
-const unpulledPatience = 15 * time.Second
-
-// clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
-const clockTrouble = time.Minute
 
 // problems is all that is wrong now, the worst first.
 func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []directory.Known) []api.Problem {
@@ -46,19 +37,19 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	for _, k := range peers {
 		if k.Peer != nil {
 			tunnel, has := tunnels[k.ID.String()]
-			list = append(list, peerProblems(k, tunnel, has, now)...)
-			if left, must := tunnelLeft(k, now); must && left > 0 && !tunnel.Up {
+			list = append(list, trouble.OfPeer(k, tunnel, has, now)...)
+			if left, must := trouble.TunnelLeft(k, now); must && left > 0 && !tunnel.Up {
 				time.AfterFunc(left, b.News.Notify) // then it is a problem; of several all are for that moment
 			}
 		}
 	}
-	list = append(list, clockProblems(peers)...)
+	list = append(list, trouble.OfClocks(peers)...)
 	list = append(list, b.nameProblems()...)
 	if c := b.Cluster(); c != nil {
 		list = append(list, b.unfenced(ctx)...)
-		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
-		list = append(list, unpulled(peers, c.Fleet.PodsAt, now)...)
-		list = append(list, stuck(c.Host.Leaving(), now)...)
+		list = append(list, trouble.Leftovers(peers, c.Fleet.Left, now)...)
+		list = append(list, trouble.Unpulled(peers, c.Fleet.PodsAt, now)...)
+		list = append(list, trouble.Stuck(c.Host.Leaving(), now)...)
 	}
 	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
 	slices.SortStableFunc(list, func(a, b api.Problem) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
@@ -71,114 +62,7 @@ func (b *Backend) nameProblems() (list []api.Problem) {
 		return nil
 	}
 	for _, t := range b.Names.Troubles() {
-		list = append(list, api.Problem{Severity: api.SeverityInfo, What: t.Name + " could not be looked up", Why: t.Why.Error(), Do: lookAtServers})
-	}
-	return list
-}
-
-// peerProblems tells what is wrong with a peer: somebody else answers, nobody does, or not through the tunnel.
-func peerProblems(k directory.Known, tunnel gateway.Stats, hasTunnel bool, now time.Time) []api.Problem {
-	look := "`kith doctor " + k.Name + "` tells where it fails"
-	left, must := tunnelLeft(k, now)
-	bound := k.Peer.Status.Outgoing.Contract != "" || k.Peer.Status.Incoming.Contract != ""
-	switch {
-	case k.Contact.Cause == presence.OtherKey:
-		return []api.Problem{{
-			Severity: api.SeverityError, What: k.Name + " was refused: another key answers where it was", Why: k.Contact.Why,
-			Do: "ask its owner: with a new laptop, or a new installation, `kith forget " + k.Name + "` and ask anew; else somebody is between the two",
-		}}
-	case !bound:
-		return nil
-	case !k.Contact.Reachable():
-		why := k.Contact.Why
-		if !k.Contact.Since.IsZero() {
-			why += ", for " + howLong(now.Sub(k.Contact.Since))
-		}
-		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " cannot be reached", Why: why, Do: look}}
-	case k.Contact.Cause == presence.Older:
-		return []api.Problem{{Severity: api.SeverityWarning, What: "no pods can run at " + k.Name, Why: k.Contact.Why, Do: "update Kith on the one of the two that is older"}}
-	case k.Contact.Cause == presence.Ailing:
-		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " answers, and cannot do its work", Why: k.Contact.Why, Do: "`kith doctor` there looks closer"}}
-	case tunnel.Up || !must || left > 0:
-		return overlapping(k)
-	}
-	why := "it was not set up yet"
-	switch link := k.Peer.Status.Outgoing.Why; {
-	case hasTunnel:
-		why = tunnel.Why(now) + "; is UDP let through on both sides?"
-	case link != "": // the two do not agree on one, and it says why
-		why = link
-	}
-	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.Name + " is down", Why: why, Do: look}}
-}
-
-// overlapping tells that guests have addresses which the network around this laptop has, too.
-func overlapping(k directory.Known) []api.Problem {
-	c := meta.FindStatusCondition(k.Peer.Status.Conditions, v1alpha1.ConditionAddressesFree)
-	if c == nil || c.Status != metav1.ConditionFalse {
-		return nil
-	}
-	return []api.Problem{{
-		Severity: api.SeverityInfo, What: "guests of or at " + k.Name + " have addresses of the network around this laptop", Why: c.Message,
-		Do: "nothing, unless this laptop must reach such a pod itself: then start the pods anew, or use another network",
-	}}
-}
-
-// tunnelLeft is how long the tunnel to a peer that is there may still take; false when there need be none.
-func tunnelLeft(k directory.Known, now time.Time) (left time.Duration, must bool) {
-	there := k.Contact.Presence
-	var since time.Time
-	for _, d := range []v1alpha1.DirectionStatus{k.Peer.Status.Outgoing, k.Peer.Status.Incoming} {
-		switch d.State {
-		case v1alpha1.StateContracted, v1alpha1.StateConnected, v1alpha1.StateUnreachable:
-			if d.Since != nil && (!must || d.Since.Time.Before(since)) {
-				since, must = d.Since.Time, true
-			}
-		}
-	}
-	if since.After(there.Since) {
-		there.Since = since
-	}
-	left, met := presence.Tunnel.Left(there, now)
-	return left, must && met
-}
-
-// clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
-// fault is here.
-func clockProblems(all []directory.Known) []api.Problem {
-	var ahead, behind, answer int
-	var list []api.Problem
-	for _, k := range all {
-		if !k.Contact.Reachable() {
-			continue
-		}
-		answer++
-		if k.Contact.Clock.Abs() < clockTrouble {
-			continue
-		}
-		way := "ahead of"
-		if k.Contact.Clock > 0 {
-			ahead++
-		} else {
-			behind++
-			way = "behind"
-		}
-		if k.Peer != nil {
-			list = append(list, api.Problem{
-				Severity: api.SeverityWarning, What: fmt.Sprintf("the clock of %s is %s %s this one", k.Name, howLong(k.Contact.Clock.Abs()), way),
-				Why: "from 10 minutes on, contracts are refused", Do: "have both set their clocks by the network: timedatectl set-ntp true",
-			})
-		}
-	}
-	if most := max(ahead, behind); most >= 2 && 2*most > answer {
-		way := "ahead of"
-		if ahead > behind {
-			way = "behind"
-		}
-		return []api.Problem{{
-			Kind: api.ProblemClock, Severity: api.SeverityWarning, What: fmt.Sprintf("this machine's clock is %s those of %d of the %d machines that answer", way, most, answer),
-			Why: "from 10 minutes on, contracts are refused", Do: "set it by the network: timedatectl set-ntp true",
-		}}
+		list = append(list, api.Problem{Severity: api.SeverityInfo, What: t.Name + " could not be looked up", Why: t.Why.Error(), Do: location.LookAtServers})
 	}
 	return list
 }
@@ -197,7 +81,7 @@ func (c *Cluster) waiting(ctx context.Context, peers []directory.Known) []api.Pr
 		if grant, err := c.Provider.Grant(ctx, r); err == nil {
 			gets += would + grant.Summary
 		}
-		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
+		why := "it lapses in " + trouble.HowLong(time.Until(r.Spec.Expires.Time))
 		if r.Spec.Code != "" {
 			why = "its owner must see the code " + identity.Spaced(r.Spec.Code) + " too; " + why
 		}
@@ -219,102 +103,11 @@ func (c *Cluster) waiting(ctx context.Context, peers []directory.Known) []api.Pr
 			what, why = k.Name+" accepted, and you have to compare the code", "its owner must see the code "+identity.Spaced(asked.Code)+" too"
 		}
 		if !asked.Expires.IsZero() {
-			why += "; it lapses in " + howLong(time.Until(asked.Expires))
+			why += "; it lapses in " + trouble.HowLong(time.Until(asked.Expires))
 		}
 		list = append(list, api.Problem{Severity: api.SeverityInfo, What: what, Why: why, Do: "kith confirm " + k.Name})
 	}
 	return list
-}
-
-const (
-	// leftPatience is how long a namespace that a peer need not keep any more may take until it is worth a word.
-	leftPatience = 20 * time.Second
-	// stuckPatience is how long a guest's namespace may take to go.
-	stuckPatience = 2 * time.Minute
-)
-
-// leftovers tells which peers keep namespaces that nothing here needs.
-func leftovers(peers []directory.Known, left func(peer string) []virtualnode.Left, now time.Time) (list []api.Problem) {
-	for _, k := range peers {
-		if k.Peer == nil {
-			continue
-		}
-		all := leftAt(left(k.Peer.Name), now)
-		if len(all) == 0 {
-			continue
-		}
-		var names []string
-		since, why := now, ""
-		for _, l := range all {
-			names = append(names, l.Home)
-			if l.Since.Before(since) {
-				since = l.Since
-			}
-			why = cmp.Or(why, l.Why)
-		}
-		if more := len(names) - 3; more > 0 {
-			names = append(names[:3], fmt.Sprintf("%d more", more))
-		}
-		said := strings.Join(names, ", ") + "; for " + howLong(now.Sub(since))
-		if why != "" {
-			said += "; " + why
-		}
-		list = append(list, api.Problem{
-			Severity: api.SeverityWarning, What: fmt.Sprintf("%s still keeps namespaces that are not offloaded here any more: %d", k.Name, len(all)),
-			Why: said, Do: "nothing: " + k.Name + " is asked again until they are gone, also after a restart",
-		})
-	}
-	return list
-}
-
-// leftAt are those that have been left for longer than it takes.
-func leftAt(all []virtualnode.Left, now time.Time) []virtualnode.Left {
-	return slices.DeleteFunc(all, func(l virtualnode.Left) bool {
-		patience := leftPatience
-		if l.Leaving { // the peer is about it
-			patience = stuckPatience
-		}
-		return now.Sub(l.Since) < patience
-	})
-}
-
-// unpulled tells which images peers cannot get, for pods of this cluster that wait for them.
-func unpulled(peers []directory.Known, podsAt func(peer string) []*corev1.Pod, now time.Time) (list []api.Problem) {
-	for _, k := range peers {
-		if k.Peer == nil {
-			continue
-		}
-		pods, at := map[string]int{}, map[string]int{} // by image: how many wait, and where in the list it stands
-		for _, pod := range podsAt(k.Peer.Name) {
-			image, since, why := virtualnode.Unpulled(pod)
-			if image == "" || now.Sub(since) < unpulledPatience {
-				continue
-			}
-			if pods[image]++; pods[image] > 1 {
-				list[at[image]].What = fmt.Sprintf("%s cannot get the image %s, for which %d pods wait", k.Name, image, pods[image])
-				continue
-			}
-			at[image] = len(list)
-			list = append(list, api.Problem{
-				Severity: api.SeverityWarning, What: fmt.Sprintf("%s cannot get the image %s, for which pod %s/%s waits", k.Name, image, pod.Namespace, pod.Name), Why: why,
-				Do: "an image that this laptop has is given to peers: `docker save IMAGE | kith image load` brings it here",
-			})
-		}
-	}
-	return list
-}
-
-// stuck tells which namespaces of guests do not go.
-func stuck(all []grants.Leaving, now time.Time) (list []api.Problem) {
-	for _, l := range all {
-		if long := now.Sub(l.Since); long >= stuckPatience {
-			list = append(list, api.Problem{
-				Severity: api.SeverityWarning, What: fmt.Sprintf("namespace %s of %s is being cleared away for %s", l.Namespace, l.Consumer, howLong(long)),
-				Why: "something in it holds it back", Do: "kubectl describe namespace " + l.Namespace,
-			})
-		}
-	}
-	return list[:min(len(list), 3)]
 }
 
 // degraded tells why an engine that answers is not well: its node, or the disk.
@@ -386,15 +179,71 @@ func nodeOf(node *corev1.Node) doctor.Node {
 	return n
 }
 
-// howLong writes a duration with one unit.
-func howLong(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+// WhyLeftOut says why guests may not run on a node.
+func WhyLeftOut(v fenced.Verdict) string {
+	switch v.Why {
+	case fenced.NoFence:
+		return "nothing of Kith's keeps a fence there"
+	case fenced.NotReady:
+		return "the pod of Kith's DaemonSet there is not ready: it keeps no fence, or not the way to the gateway's node"
+	case fenced.Cut:
+		return "nothing comes through from node to node: " + v.More
+	case fenced.Elsewhere:
+		return "kithd works for that node and runs on another machine, where its fence holds nobody"
+	case fenced.Starting:
+		return "its fence has not begun to work yet"
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return "its fence is not as it must be: " + v.More
+}
+
+// BringFences is what brings a fence to every node of a cluster.
+const BringFences = "to have guests on every node, install Kith with its Helm chart in place of this kithd (docs/server.md)"
+
+// fencing tells which nodes are left out. Of the built-in engine those that joined are, always.
+func (b *Backend) fencing(ctx context.Context) (f doctor.Fencing) {
+	c := b.Cluster()
+	if c == nil || c.Fenced == nil || b.Engine == nil {
+		return f
+	}
+	all, err := c.Fenced.Verdicts(ctx)
+	if err != nil {
+		f.Why = err.Error()
+		return f
+	}
+	f.Known, f.Usual, f.Do = true, b.Engine.Facts().Ours, BringFences
+	if b.Settings.Lease != "" {
+		f.Do = "look at its pods in Kith's namespace, with the label " + fenced.AgentLabel + "=" + fenced.AgentValue + ": kubectl describe, kubectl logs"
+	}
+	for _, v := range all {
+		if v.Why == fenced.Alive || v.Why == fenced.Starting {
+			f.Takes = append(f.Takes, v.Node)
+			continue
+		}
+		if v.Why == fenced.Elsewhere {
+			f.Do = "run kithd on the machine that this node is, or set nodeName to the node that this machine is; " + BringFences
+		}
+		if v.Why == fenced.Down {
+			f.Usual = false
+		}
+		f.Out = append(f.Out, doctor.LeftOut{Node: v.Node, Why: WhyLeftOut(v), Cut: v.Why == fenced.Cut})
+	}
+	f.Usual = f.Usual && len(f.Takes) > 0
+	return f
+}
+
+// unfenced tells the owner of nodes that take no guests.
+func (b *Backend) unfenced(ctx context.Context) []api.Problem {
+	f := b.fencing(ctx)
+	if len(f.Out) == 0 || f.Usual || b.Engine.State().Phase != cluster.Ready {
+		return nil
+	}
+	var why []string
+	for _, out := range f.Out {
+		why = append(why, out.Node+": "+out.Why)
+	}
+	severity := api.SeverityInfo
+	if len(f.Takes) == 0 {
+		severity = api.SeverityWarning
+	}
+	return []api.Problem{{Severity: severity, What: f.What(), Why: strings.Join(why, "; "), Do: f.Do}}
 }

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,3 +55,24 @@ type called struct {
 }
 
 func (c called) Facts() cluster.Facts { return cluster.Facts{NodeName: c.node} }
+
+func TestNodeSaysWhatItLacks(t *testing.T) {
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: kind, Status: status, Message: message}
+	}
+	for name, tc := range map[string]struct {
+		conditions []corev1.NodeCondition
+		ready      bool
+		why        string
+	}{
+		"well":     {[]corev1.NodeCondition{condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "enough"), condition(corev1.NodeReady, corev1.ConditionTrue, "posting")}, true, ""},
+		"new":      {nil, false, "not said yet"},
+		"not well": {[]corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionFalse, "no network plugin")}, false, "no network plugin"},
+		"pressed":  {[]corev1.NodeCondition{condition(corev1.NodeDiskPressure, corev1.ConditionTrue, "disk is full"), condition(corev1.NodeReady, corev1.ConditionTrue, "")}, true, "disk is full"},
+	} {
+		n := nodeOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: tc.conditions}})
+		if n.Ready != tc.ready || !strings.Contains(n.Why, tc.why) || (tc.why == "") != (n.Why == "") {
+			t.Errorf("%s: %+v", name, n)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/find/directory"
+	"kith.dev/daemon/backend/location"
 )
 
 // Mode is who decides what this laptop runs, and the switch of it. *mode.Machine is one.
@@ -137,7 +138,7 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 	peer := k.Peer
 	if peer == nil {
 		if len(k.Addresses) == 0 {
-			return api.Status{}, unreachable(k.Name, errors.New(k.Contact.Why))
+			return api.Status{}, location.Unreachable(k.Name, errors.New(k.Contact.Why))
 		}
 		if peer, err = record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source)); err != nil {
 			return api.Status{}, internal(err)

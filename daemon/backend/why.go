@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/consume/consumer"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/why"
+	"kith.dev/daemon/backend/explain"
 )
 
 // Why says why a pod is where it is, or does not run.
@@ -79,7 +80,7 @@ func told(f *why.Facts) api.Why {
 	}
 	state, causes := why.Of(f)
 	w.State, w.Causes, w.Since = state, causes, why.Since(f.Pod, state, causes)
-	sayAll(&w)
+	explain.Say(&w)
 	return w
 }
 
@@ -270,6 +271,6 @@ func (b *Backend) whyNoPod(ctx context.Context, c *Cluster, o api.WhyOptions) (a
 		cause = api.Cause{Reason: api.CauseRefused, Laptop: b.Settings.Name, Who: api.WhoYou, Detail: s.Reason, Said: s.Message}
 	}
 	w.Causes = api.List[api.Cause]{cause}
-	sayAll(&w)
+	explain.Say(&w)
 	return w, nil
 }

@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/why"
+	"kith.dev/daemon/backend/explain"
 )
 
 // maxWhyPods bounds how many pods of one workload are looked at.
@@ -63,7 +64,7 @@ func (b *Backend) whyWorkload(ctx context.Context, c *Cluster, o api.WhyOptions)
 		}
 	}
 	w := api.Why{Namespace: o.Namespace, State: api.PodMissing, Causes: api.List[api.Cause]{none}}
-	sayAll(&w)
+	explain.Say(&w)
 	if worst != nil {
 		fresh := &corev1.Pod{}
 		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(worst), fresh); err != nil {

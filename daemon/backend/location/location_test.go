@@ -1,4 +1,4 @@
-package backend
+package location
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/trust/identity"
-	"kith.dev/daemon/config"
 )
 
 // fakeNames answers for every name.
@@ -24,17 +23,6 @@ type fakeNames struct {
 func (f *fakeNames) Find(_ context.Context, n dns.Name) ([]dns.Place, error) {
 	f.asked = append(f.asked, n)
 	return f.places, f.err
-}
-
-func (f *fakeNames) Troubles() []dns.Trouble {
-	return []dns.Trouble{{Name: "corp.example", Why: errors.New("SRV _kith._tcp.corp.example.: name server 192.0.2.53: no answer")}}
-}
-
-func TestANameThatCannotBeLookedUpIsAProblem(t *testing.T) {
-	list := (&Backend{Names: &fakeNames{}}).nameProblems()
-	if len(list) != 1 || list[0].What != "corp.example could not be looked up" || !strings.Contains(list[0].Why, "192.0.2.53") || !strings.Contains(list[0].Do, "resolv.conf") || list[0].Severity != api.SeverityInfo {
-		t.Errorf("%+v", list)
-	}
 }
 
 // TestWhereANameLeads: what `kith peer add` dials, and whom it takes there; or what it says.
@@ -80,8 +68,7 @@ func TestWhereANameLeads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			names := &fakeNames{places: c.places, err: c.err}
-			b := &Backend{Me: me, Names: names, Settings: config.Config{PeerAPIPort: 6450}}
-			to, err := b.locate(t.Context(), c.ref)
+			to, err := Finder{Names: names, Me: me.ID(), Port: 6450}.Find(t.Context(), c.ref)
 			if c.says != "" {
 				var e *api.Error
 				if !errors.As(err, &e) || !strings.Contains(e.Error(), c.says) || e.Do == "" && e.Code != api.CodeInvalid {
@@ -89,7 +76,7 @@ func TestWhereANameLeads(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !slices.Equal(to.addresses, c.addresses) || to.name != c.follow || to.id != c.id {
+			if err != nil || !slices.Equal(to.Addresses, c.addresses) || to.Name != c.follow || to.ID != c.id {
 				t.Errorf("%+v, %v", to, err)
 			}
 		})
@@ -98,30 +85,9 @@ func TestWhereANameLeads(t *testing.T) {
 
 // TestAnotherKeyThanTheZoneSays is refused, with words on what to compare.
 func TestAnotherKeyThanTheZoneSays(t *testing.T) {
-	to := located{ref: "corp.example", name: "corp.example", id: identity.ID{1}, addresses: []string{"192.0.2.7:6450"}}
-	e := to.unreachable(&identity.MismatchError{Want: identity.ID{1}, Got: identity.ID{2}})
+	to := Location{Ref: "corp.example", Name: "corp.example", ID: identity.ID{1}, Addresses: []string{"192.0.2.7:6450"}}
+	e := to.Unreachable(&identity.MismatchError{Want: identity.ID{1}, Got: identity.ID{2}})
 	if !strings.Contains(e.Message, "corp.example was refused") || !strings.Contains(e.Do, "TXT record") {
 		t.Errorf("%+v", e)
-	}
-}
-
-func TestRecordsOfThisCluster(t *testing.T) {
-	me, err := identity.Load(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Backend{Me: me, Settings: config.Config{Name: "bob", PeerAPIPort: 7000}}
-	r, err := b.DNSRecords(t.Context(), api.DNSRecordsOptions{Domain: "Bücher.example", Addresses: []string{"10.0.0.7", "fd00::7"}})
-	if err != nil || len(r.Records) != 5 || r.Domain != "xn--bcher-kva.example." || r.Records[0].Data != "0 0 7000 bob.xn--bcher-kva.example." || r.Records[0].TTL != 3600 || len(r.Notes) != 1 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if !strings.Contains(r.Records[2].Data, me.ID().Compact()) || r.Records[4].Type != "AAAA" || r.Records[4].TTL != 300 {
-		t.Errorf("%+v", r.Records)
-	}
-	for field, o := range map[string]api.DNSRecordsOptions{"domain": {Domain: "a b"}, "address": {Addresses: []string{"::1"}}, "host": {Host: "a.b"}, "ttl": {TTL: -1, Addresses: []string{"10.0.0.7"}}} {
-		var e *api.Error
-		if _, err := b.DNSRecords(t.Context(), o); !errors.As(err, &e) || e.Code != api.CodeInvalid || e.Field != field {
-			t.Errorf("%+v: %v", o, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package backend
+package trouble
 
 import (
 	"strings"
@@ -30,7 +30,7 @@ func TestNamespacesThatAPeerKeepsForNothingAreShown(t *testing.T) {
 		"many": {[]virtualnode.Left{left("a", time.Minute, false, ""), left("b", time.Hour, true, ""), left("c", time.Minute, false, ""), left("d", time.Minute, false, ""), left("e", time.Second, false, "")},
 			"bob still keeps namespaces that are not offloaded here any more: 4|a, b, c, 1 more; for 60 min"},
 	} {
-		list := leftovers(peers, func(string) []virtualnode.Left { return c.left }, now)
+		list := Leftovers(peers, func(string) []virtualnode.Left { return c.left }, now)
 		got := ""
 		for _, p := range list {
 			got += p.What + "|" + p.Why
@@ -39,7 +39,7 @@ func TestNamespacesThatAPeerKeepsForNothingAreShown(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	held := stuck([]grants.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
+	held := Stuck([]grants.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
 	if len(held) != 1 || !strings.Contains(held[0].What, "shop-x of alice") {
 		t.Errorf("%+v", held)
 	}

@@ -1,4 +1,8 @@
-package backend
+// Package explain makes the sentences of an api.Why: for each cause what is so, why, and what can be done. A program reads the causes' values,
+// people read these.
+//
+// It must never look anything up, nor be read by what decides.
+package explain
 
 import (
 	"cmp"
@@ -11,8 +15,8 @@ import (
 	"kith.dev/core/api"
 )
 
-// sayAll makes the sentences of all causes.
-func sayAll(w *api.Why) {
+// Say makes the sentences of all causes.
+func Say(w *api.Why) {
 	for i := range w.Causes {
 		c := &w.Causes[i]
 		if say := sayings[c.Reason]; say != nil {

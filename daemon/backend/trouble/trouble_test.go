@@ -1,11 +1,10 @@
-package backend
+package trouble
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/peering"
@@ -58,7 +57,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 	} {
 		tc.peer.Name = "bob"
 		text := ""
-		for _, p := range peerProblems(tc.peer, tc.tunnel, tc.has, now) {
+		for _, p := range OfPeer(tc.peer, tc.tunnel, tc.has, now) {
 			text += strings.Join([]string{string(p.Severity), p.What, p.Why}, " ")
 			if p.Do == "" {
 				t.Errorf("%s: nobody is told what to do", name)
@@ -85,7 +84,7 @@ func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 		"not a peer":        {[]directory.Known{{Name: "eve", Contact: peering.Contact{Presence: presence.Presence{State: presence.Reachable}, Clock: time.Hour}}}, nil},
 		"not reachable now": {[]directory.Known{{Name: "bob", Peer: &v1alpha1.Peer{}, Contact: peering.Contact{Clock: time.Hour}}}, nil},
 	} {
-		got := clockProblems(tc.all)
+		got := OfClocks(tc.all)
 		if len(got) != len(tc.want) {
 			t.Errorf("%s: %+v", name, got)
 			continue
@@ -94,27 +93,6 @@ func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 			if !strings.Contains(got[i].What, want) {
 				t.Errorf("%s: %q, want %q", name, got[i].What, want)
 			}
-		}
-	}
-}
-
-func TestNodeSaysWhatItLacks(t *testing.T) {
-	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, message string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: kind, Status: status, Message: message}
-	}
-	for name, tc := range map[string]struct {
-		conditions []corev1.NodeCondition
-		ready      bool
-		why        string
-	}{
-		"well":     {[]corev1.NodeCondition{condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "enough"), condition(corev1.NodeReady, corev1.ConditionTrue, "posting")}, true, ""},
-		"new":      {nil, false, "not said yet"},
-		"not well": {[]corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionFalse, "no network plugin")}, false, "no network plugin"},
-		"pressed":  {[]corev1.NodeCondition{condition(corev1.NodeDiskPressure, corev1.ConditionTrue, "disk is full"), condition(corev1.NodeReady, corev1.ConditionTrue, "")}, true, "disk is full"},
-	} {
-		n := nodeOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: tc.conditions}})
-		if n.Ready != tc.ready || !strings.Contains(n.Why, tc.why) || (tc.why == "") != (n.Why == "") {
-			t.Errorf("%s: %+v", name, n)
 		}
 	}
 }
