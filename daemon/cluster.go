@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,7 +26,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/agree/ledger"
-	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
@@ -36,12 +34,10 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/timeline"
 	"kith.dev/core/consume/consumer"
-	giving "kith.dev/core/consume/images"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/reflection"
-	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/installed"
 	"kith.dev/core/mode/company"
@@ -199,20 +195,6 @@ func (d *Daemon) restoreTunnels(ctx context.Context, c client.Client) {
 		if err := linker.Restore(ctx, peer.DeepCopy()); err != nil {
 			d.log.Warn("tunnel was not restored", "peer", peer.Name, "err", err)
 		}
-	}
-}
-
-// mark changes what is the owner's, and does without where it is refused. The policy for DaemonSets is in force before: none is missed.
-func (d *Daemon) mark(ctx context.Context, c client.Client) {
-	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
-		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
-	}
-	facts := d.engine.Facts()
-	if !facts.Ours {
-		return // of another's cluster nothing is known
-	}
-	if err := consumer.MarkHome(ctx, c, facts.NodeName); err != nil {
-		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
 	}
 }
 
@@ -396,58 +378,4 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 		c.peers.Poke(peer.Name)
 	}
 	d.log.Info("ready", "node", d.engine.Facts().NodeName, "kubernetes", c.Version)
-}
-
-// heard has the books compared when a peer tells that something changed.
-func (d *Daemon) heard(ctx context.Context) error {
-	for {
-		select {
-		case h := <-d.contacts.Notices():
-			c := d.cluster.Load()
-			k, err := d.directory.Find(h.ID.String())
-			if c == nil || err != nil || k.Peer == nil {
-				continue
-			}
-			switch h.Notice.Type {
-			case peering.NoticeContractEnded:
-				c.peers.Told(ctx, k.Peer.Name, h.Notice)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// hostingRoutes adds what hosting answers to the peer API.
-func (d *Daemon) hostingRoutes() {
-	add := func(route string, serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) {
-		d.peerAPI.Handle(route, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
-			c := d.cluster.Load()
-			if c == nil {
-				answerProblem(w, r, errNotReady)
-				return
-			}
-			serve(c, w, r, caller.ID.String())
-		})
-	}
-	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
-		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
-		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
-		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
-	} {
-		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
-	}
-	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
-	add("GET "+giving.Path, d.giveImages)
-	add("GET "+giving.HeldPath+"{digest}", d.heldImage)
-	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
-}
-
-// answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
-func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
-	if strings.HasPrefix(r.URL.Path, "/kube/") || strings.HasPrefix(r.URL.Path, company.Path) {
-		apiproxy.Refuse(w, problem.HTTPStatus(), problem.Error())
-		return
-	}
-	peering.WriteProblem(w, problem)
 }

@@ -1,3 +1,7 @@
+// Package daemon is kithd: it makes the rooms of core/, gives them to each other and keeps them running. cmd/kithd calls it with the
+// configuration read. What the local API answers is daemon/backend's.
+//
+// It must never decide what core/ decides: here things are only created, connected, started and stopped.
 package daemon
 
 import (
@@ -8,8 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +24,6 @@ import (
 	"kith.dev/core/base/layout"
 	"kith.dev/core/base/memory"
 	"kith.dev/core/base/notify"
-	"kith.dev/core/base/systemd"
 	"kith.dev/core/base/version"
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/find/directory"
@@ -35,7 +36,6 @@ import (
 	"kith.dev/core/mode"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/hostnet"
-	"kith.dev/core/net/netplan"
 	"kith.dev/core/net/overlay"
 	"kith.dev/core/provide/exposure"
 	"kith.dev/core/provide/fence"
@@ -46,6 +46,8 @@ import (
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/controllerlog"
+	"kith.dev/daemon/keys"
 	"kith.dev/daemon/leader"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
@@ -141,7 +143,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if cfg.Profiling {
 		d.profile()
 	}
-	d.controllerLogs = quiet(log)
+	d.controllerLogs = controllerlog.To(log)
 	if err := d.newMetrics(); err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := choose.Note(cfg); err != nil {
 		return nil, fmt.Errorf("note which engine was chosen: %w", err)
 	}
-	if err := d.loadKeys(); err != nil {
+	if d.me, d.tunnelKey, err = keys.Load(cfg); err != nil {
 		return nil, err
 	}
 	if err := d.makeEngine(); err != nil {
@@ -187,93 +189,6 @@ func (d *Daemon) seen() *backend.Cluster {
 	return nil
 }
 
-func (d *Daemon) makeEngine() (err error) {
-	network := netplan.Cluster{Pods: d.cfg.PodRange, Services: d.cfg.ServiceRange}
-	switch d.cfg.Engine {
-	case config.EngineNone:
-		return nil
-	case config.EngineKubeconfig:
-		d.engine, err = d.makeKubeconfig(network)
-	case config.EngineK3s:
-		d.engine, err = d.makeK3s(network)
-	default:
-		if d.cfg.IPv6 {
-			network.IPv6 = netplan.Usual6(d.me.ID())
-		}
-		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
-			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
-			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, Network: network,
-			ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
-		})
-	}
-	if err != nil {
-		return err
-	}
-	if d.cfg.IPv6 && d.cfg.Engine != config.EngineBuiltin { // that auto chose
-		d.log.Warn("ipv6 is without effect: which families pods have is this cluster's own configuration", "engine", d.cfg.Engine)
-	}
-	facts := d.engine.Facts()
-	if facts.GuestLinks {
-		if d.fence, err = d.newFence(); err != nil {
-			return err
-		}
-		d.guests = guestnet.New(facts.Network, d.log)
-	}
-	var ports []uint16 // of the node's own address that pods at peers may connect to
-	if facts.API.IsValid() {
-		ports = append(ports, facts.API.Port())
-	}
-	var guests uint32
-	if facts.GuestLinks {
-		guests = guestnet.Group
-	}
-	d.gateway, err = gateway.New(gateway.Config{
-		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: d.tunnelKey,
-		Pods: facts.Network.Pods, IPv6: facts.Network.IPv6, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
-	})
-	return err
-}
-
-// rangePatience is how long a cluster is asked for its range of pods while kithd starts.
-const rangePatience = 5 * time.Second
-
-// makeKubeconfig makes the engine of a cluster that is there. Gateway and fence are made for its range of pods, so it is asked now if the owner did
-// not say.
-func (d *Daemon) makeKubeconfig(network netplan.Cluster) (cluster.Engine, error) {
-	k, err := cluster.NewKubeconfig(cluster.KubeconfigConfig{
-		Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Assumed: !d.cfg.PodRangeSet, Log: d.log,
-	})
-	if err != nil || d.cfg.PodRangeSet {
-		return k, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), rangePatience)
-	defer cancel()
-	pods, err := k.FindPods(ctx)
-	switch {
-	case err != nil:
-		d.log.Warn("the cluster does not say its range of pods yet; the usual one is taken until it does", "podRange", network.Pods, "err", err)
-	case pods != d.cfg.PodRange:
-		d.log.Info("the cluster says its range of pods", "podRange", pods)
-		d.cfg.PodRange, d.backend.Settings.PodRange = pods, pods
-	}
-	return k, nil
-}
-
-// makeK3s makes the engine of a K3s that kithd runs, or of one that is a service of this machine.
-func (d *Daemon) makeK3s(network netplan.Cluster) (cluster.Engine, error) {
-	if d.cfg.K3sBinary != "" {
-		return cluster.NewK3s(cluster.K3sConfig{
-			Binary: d.cfg.K3sBinary, NodeName: d.cfg.Name, DataDir: filepath.Join(d.cfg.DataDir, "k3s"), RunDir: filepath.Join(d.cfg.RunDir, "k3s"),
-			ImagesDir: d.cfg.ImagesDir, Network: network, ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
-		})
-	}
-	cfg := cluster.K3sServiceConfig{NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Log: d.log}
-	if unit, found := systemd.Find(context.Background(), choose.K3sUnit); found {
-		cfg.Unit = unit
-	}
-	return cluster.NewK3sService(cfg)
-}
-
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
 func (d *Daemon) tunnelsChanged() {
 	d.changed.Notify()
@@ -298,23 +213,6 @@ func (d *Daemon) makeDiscovery() (err error) {
 
 // trusted tells discovery whose announcements a flood of strangers must not displace.
 func (d *Daemon) trusted(id identity.ID) bool { return d.directory != nil && d.directory.IsPeer(id) }
-
-func (d *Daemon) openPeerAPI() (err error) {
-	host := ""
-	if d.cfg.ListenAddress.IsValid() {
-		host = d.cfg.ListenAddress.String()
-	}
-	d.peersAt, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(d.cfg.PeerAPIPort))))
-	if err != nil {
-		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
-	}
-	d.peerAPI = peering.NewServer(peering.ServerConfig{
-		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
-		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke,
-	})
-	d.hostingRoutes()
-	return nil
-}
 
 // Run keeps everything running until ctx ends, then tells peers goodbye and stops. Pods, and the engine, go on.
 func (d *Daemon) Run(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/consumer"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/local/guards"
 	"kith.dev/core/local/installed"
@@ -59,6 +60,20 @@ func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.
 	}
 	err = group.Wait()
 	return bounds, err
+}
+
+// mark changes what is the owner's, and does without where it is refused. The policy for DaemonSets is in force before: none is missed.
+func (d *Daemon) mark(ctx context.Context, c client.Client) {
+	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
+		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
+	}
+	facts := d.engine.Facts()
+	if !facts.Ours {
+		return // of another's cluster nothing is known
+	}
+	if err := consumer.MarkHome(ctx, c, facts.NodeName); err != nil {
+		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
+	}
 }
 
 // keepInstalled has all that Kith put into the cluster kept as it is.

@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/local/cluster"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/controllerlog"
 	"kith.dev/daemon/leader"
 )
 
@@ -19,7 +20,7 @@ func Lead(ctx context.Context, cfg config.Config, log *slog.Logger, work func(co
 	if cfg.Lease == "" {
 		return work(ctx, nil)
 	}
-	quiet(log) // the elector, too
+	controllerlog.To(log) // the elector, too
 	rest, err := cluster.Config(cfg.Kubeconfig, cfg.KubeconfigContext)
 	if err != nil {
 		return err

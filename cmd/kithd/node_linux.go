@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/local/cluster"
 	"kith.dev/daemon"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/controllerlog"
 	"kith.dev/daemon/node"
 )
 
@@ -41,7 +42,7 @@ func nodeCommand() *cobra.Command {
 				return err
 			}
 			cfg.Log = logger(config.Default(), to)
-			cfg.Controllers = daemon.Quiet(cfg.Log)
+			cfg.Controllers = controllerlog.To(cfg.Log)
 			n := node.New(cfg)
 			if health != "" {
 				probes := &daemon.Probes{Readiness: func(context.Context) error {

@@ -25,9 +25,9 @@ import (
 	"kith.dev/core/base/systemd"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/cluster/k3sconfig"
-	"kith.dev/daemon"
 	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
+	"kith.dev/daemon/controllerlog"
 	"kith.dev/daemon/uninstall"
 )
 
@@ -80,7 +80,7 @@ func uninstallFrom(ctx context.Context, kubeconfig, kubecontext string, cfg unin
 		return err
 	}
 	cfg.Log = logger(config.Default(), to)
-	daemon.Quiet(cfg.Log)
+	controllerlog.To(cfg.Log)
 	return uninstall.Run(ctx, cfg)
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -93,6 +94,23 @@ func (p *Laptop) command(ctx context.Context, c Command, cgroup int) (*exec.Cmd,
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, cgroup
 	}
 	return cmd, nil
+}
+
+// onOwnThread runs a function in a thread that ends with it, and takes along the namespaces and cgroups it entered.
+func onOwnThread(do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: Go ends the thread of a goroutine that ends locked
+		if unix.Gettid() == unix.Getpid() {
+			// But not the main thread; that one it parks for ever, and it would keep the cgroup from being removed and show
+			// the laptop's mounts as /proc/self. While we hold it, the next try gets another.
+			done <- onOwnThread(do)
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- do()
+	}()
+	return <-done
 }
 
 // enterNamespaces puts the calling thread, which must be locked, into all namespaces of a process; for PIDs that

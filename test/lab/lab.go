@@ -7,7 +7,7 @@
 //
 // What exists is read from the kernel: every process of a lab is in a cgroup named kith-lab.<lab>.<laptop>, and nothing
 // of it is mounted outside its laptops. So Down works after any crash. The package must never touch the machine's
-// own network namespace or mounts; the only settings of the machine it changes are limits that it raises (limits.go).
+// own network namespace or mounts; the only settings of the machine it changes are limits that it raises (up.go).
 // It needs root.
 package lab
 

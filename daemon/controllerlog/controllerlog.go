@@ -1,4 +1,7 @@
-package daemon
+// Package controllerlog takes what controller-runtime and client-go log, and writes it into our own log as we write there.
+//
+// It must never call an error what is tried again, nor say the same of the same object again and again.
+package controllerlog
 
 import (
 	"context"
@@ -20,36 +23,33 @@ const (
 	mostSaid = 1024
 )
 
-// controllerLog takes what controller-runtime and client-go log. Their news are for us (Debug); what they call an error
-// is mostly tried again, so it is a Warn, with our keys, and not more than once a minute of each object.
-type controllerLog struct {
+// sink takes it. Their news are for us (Debug); what they call an error is mostly tried again, so it is a Warn, with our keys, and not more than
+// once a minute of each object.
+type sink struct {
 	log    *slog.Logger
 	said   *said
 	values []any
 }
 
-var _ logr.LogSink = controllerLog{}
+var _ logr.LogSink = sink{}
 
-// Quiet makes controller-runtime and client-go log through log, for commands that run no Daemon.
-func Quiet(log *slog.Logger) logr.Logger { return quiet(log) }
-
-// quiet makes controller-runtime and client-go log through log. What was first holds for controller-runtime.
-func quiet(log *slog.Logger) logr.Logger {
-	logger := logr.New(controllerLog{log: log, said: &said{last: map[string]*saying{}, now: time.Now}})
+// To makes controller-runtime and client-go log through log. What was first holds for controller-runtime.
+func To(log *slog.Logger) logr.Logger {
+	logger := logr.New(sink{log: log, said: &said{last: map[string]*saying{}, now: time.Now}})
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	return logger
 }
 
-func (l controllerLog) Init(logr.RuntimeInfo) {}
-func (l controllerLog) Enabled(int) bool      { return l.log.Enabled(context.Background(), slog.LevelDebug) }
+func (l sink) Init(logr.RuntimeInfo) {}
+func (l sink) Enabled(int) bool      { return l.log.Enabled(context.Background(), slog.LevelDebug) }
 
-func (l controllerLog) Info(_ int, msg string, values ...any) {
+func (l sink) Info(_ int, msg string, values ...any) {
 	attrs, _ := ourKeys(append(l.values[:len(l.values):len(l.values)], values...))
 	l.log.Debug(msg, attrs...)
 }
 
-func (l controllerLog) Error(err error, msg string, values ...any) {
+func (l sink) Error(err error, msg string, values ...any) {
 	attrs, about := ourKeys(append(l.values[:len(l.values):len(l.values)], values...))
 	attrs = append(attrs, "err", err)
 	// Somebody was faster, and it is read again; or kithd ends.
@@ -67,9 +67,9 @@ func (l controllerLog) Error(err error, msg string, values ...any) {
 	l.log.Warn(msg, attrs...)
 }
 
-func (l controllerLog) WithName(string) logr.LogSink { return l }
+func (l sink) WithName(string) logr.LogSink { return l }
 
-func (l controllerLog) WithValues(values ...any) logr.LogSink {
+func (l sink) WithValues(values ...any) logr.LogSink {
 	l.values = append(l.values[:len(l.values):len(l.values)], values...)
 	return l
 }

@@ -2,12 +2,95 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/base/version"
+	giving "kith.dev/core/consume/images"
+	"kith.dev/core/consume/netpolicy"
+	"kith.dev/core/local/apiproxy"
+	"kith.dev/core/mode/company"
+	"kith.dev/core/provide/hosting"
 	"kith.dev/core/trust/contract"
 )
+
+// openPeerAPI takes the port of the peer API; nobody is answered yet.
+func (d *Daemon) openPeerAPI() (err error) {
+	host := ""
+	if d.cfg.ListenAddress.IsValid() {
+		host = d.cfg.ListenAddress.String()
+	}
+	d.peersAt, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(d.cfg.PeerAPIPort))))
+	if err != nil {
+		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
+	}
+	d.peerAPI = peering.NewServer(peering.ServerConfig{
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
+		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke,
+	})
+	d.hostingRoutes()
+	return nil
+}
+
+// hostingRoutes adds what hosting answers to the peer API.
+func (d *Daemon) hostingRoutes() {
+	add := func(route string, serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) {
+		d.peerAPI.Handle(route, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
+			c := d.cluster.Load()
+			if c == nil {
+				answerProblem(w, r, errNotReady)
+				return
+			}
+			serve(c, w, r, caller.ID.String())
+		})
+	}
+	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
+		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
+		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
+		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
+	} {
+		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
+	}
+	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
+	add("GET "+giving.Path, d.giveImages)
+	add("GET "+giving.HeldPath+"{digest}", d.heldImage)
+	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
+}
+
+// answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
+func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
+	if strings.HasPrefix(r.URL.Path, "/kube/") || strings.HasPrefix(r.URL.Path, company.Path) {
+		apiproxy.Refuse(w, problem.HTTPStatus(), problem.Error())
+		return
+	}
+	peering.WriteProblem(w, problem)
+}
+
+// heard has the books compared when a peer tells that something changed.
+func (d *Daemon) heard(ctx context.Context) error {
+	for {
+		select {
+		case h := <-d.contacts.Notices():
+			c := d.cluster.Load()
+			k, err := d.directory.Find(h.ID.String())
+			if c == nil || err != nil || k.Peer == nil {
+				continue
+			}
+			switch h.Notice.Type {
+			case peering.NoticeContractEnded:
+				c.peers.Told(ctx, k.Peer.Name, h.Notice)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
 
 var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the Kubernetes of this laptop is not ready", Do: "try again in a moment"}
 

@@ -1,4 +1,7 @@
-package daemon
+// Package keys gives the keys by which peers know this cluster: its identity, and that of its tunnel, from files or from a Secret.
+//
+// It must never replace a key that is there, however damaged: peers know this cluster by it.
+package keys
 
 import (
 	"context"
@@ -28,20 +31,19 @@ const (
 // secretPatience is how long the API server may take to give the Secret until kithd gives up and is started again.
 const secretPatience = 30 * time.Second
 
-// loadKeys gives the keys by which peers know this cluster; the first time they are made.
-func (d *Daemon) loadKeys() (err error) {
-	if d.cfg.IdentitySecret != "" {
-		d.me, d.tunnelKey, err = keysOfSecret(d.cfg)
-		return err
+// Load gives them; the first time they are made. Without an engine there is no tunnel, and no key of one.
+func Load(cfg config.Config) (me *identity.Identity, tunnel gateway.PrivateKey, err error) {
+	if cfg.IdentitySecret != "" {
+		return ofSecret(cfg)
 	}
-	if d.me, err = identity.Load(filepath.Join(d.cfg.DataDir, "identity")); err != nil || d.cfg.Engine == config.EngineNone {
-		return err
+	if me, err = identity.Load(filepath.Join(cfg.DataDir, "identity")); err != nil || cfg.Engine == config.EngineNone {
+		return me, tunnel, err
 	}
-	d.tunnelKey, err = gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
-	return err
+	tunnel, err = gateway.LoadKey(filepath.Join(cfg.DataDir, "wireguard.key"))
+	return me, tunnel, err
 }
 
-func keysOfSecret(cfg config.Config) (*identity.Identity, gateway.PrivateKey, error) {
+func ofSecret(cfg config.Config) (*identity.Identity, gateway.PrivateKey, error) {
 	rest, err := cluster.Config(cfg.Kubeconfig, cfg.KubeconfigContext)
 	if err != nil {
 		return nil, gateway.PrivateKey{}, err

@@ -1,4 +1,4 @@
-package daemon
+package controllerlog
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 func TestControllerErrorsAreWarningsWithOurKeys(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Now()
-	log := logr.New(controllerLog{
+	log := logr.New(sink{
 		log:  slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		said: &said{last: map[string]*saying{}, now: func() time.Time { return now }},
 	})
