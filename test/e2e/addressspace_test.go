@@ -315,7 +315,14 @@ func dials(list ...string) (all []attempt) {
 // tries has a pod try all lines at once, and gives what came of each, in their order.
 func tries(t *testing.T, at *lab.Laptop, namespace, pod string, lines []string) []tried {
 	t.Helper()
-	out, err := at.KubectlInput(t.Context(), strings.NewReader(strings.Join(lines, "\n")), "-n", namespace, "exec", "-i", pod, "--", "/app", "tries")
+	ask := func() (string, error) {
+		return at.KubectlInput(t.Context(), strings.NewReader(strings.Join(lines, "\n")), "-n", namespace, "exec", "-i", pod, "--", "/app", "tries")
+	}
+	out, err := ask()
+	// A kubelet that was just started anew does not know its pods yet.
+	for began := time.Now(); err != nil && strings.Contains(err.Error(), "pod does not exist") && time.Since(began) < time.Minute; out, err = ask() {
+		time.Sleep(time.Second)
+	}
 	if err != nil {
 		t.Errorf("%s/%s did not try: %v: %.500s", namespace, pod, err, out)
 		return nil

@@ -133,7 +133,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 		return ""
 	})
 
-	if _, err := alice.Kith(t.Context(), "peer", "bob", "--pods", "5", "--timeout", "2s"); err == nil || !strings.Contains(err.Error(), "`kith peer bob --withdraw` takes it back") {
+	if _, err := asking(t, alice, "peer", "bob", "--pods", "5", "--timeout", "2s"); err == nil || !strings.Contains(err.Error(), "`kith peer bob --withdraw` takes it back") {
 		t.Errorf("%v", err)
 	}
 	asked()
@@ -147,7 +147,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 		return ""
 	})
 	becomes("cpu " + r.Granted["cpu"] + ", memory 256Mi, pods 7")
-	if _, err := alice.Kith(t.Context(), "peer", "bob", "--withdraw"); err == nil || !strings.Contains(err.Error(), "no request to bob waits for an answer") {
+	if _, err := asking(t, alice, "peer", "bob", "--withdraw"); err == nil || !strings.Contains(err.Error(), "no request to bob waits for an answer") {
 		t.Errorf("%v", err)
 	}
 

@@ -95,7 +95,7 @@ func TestDevicesTravel(t *testing.T) {
 				t.Errorf("%s: %s", name, got)
 			}
 		}
-		if _, err := alice.Kith(t.Context(), "peer", "bob", "--gpu", "1", "--wait=false"); err == nil || !strings.Contains(err.Error(), "nvidia.com/gpu=1") {
+		if _, err := asking(t, alice, "peer", "bob", "--gpu", "1", "--wait=false"); err == nil || !strings.Contains(err.Error(), "nvidia.com/gpu=1") {
 			t.Errorf("a GPU that is not shared: %v", err)
 		}
 	})

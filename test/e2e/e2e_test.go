@@ -182,14 +182,20 @@ func fail(t *testing.T, format string, args ...any) {
 	t.Fatalf(format, args...)
 }
 
-func kith(t *testing.T, p *lab.Laptop, args ...string) string {
+// asking is Laptop.Kith for what asks a peer. Eight questions at once are answered, then one in two seconds: tests ask faster than people.
+func asking(t *testing.T, p *lab.Laptop, args ...string) (string, error) {
 	t.Helper()
 	out, err := p.Kith(t.Context(), args...)
-	// Eight questions at once, then one in two seconds: tests ask faster than people.
-	for tries := 0; err != nil && args[0] == "peer" && strings.Contains(err.Error(), "too many questions (wait a little") && tries < 10; tries++ {
+	for tries := 0; err != nil && strings.Contains(err.Error(), "too many questions (wait a little") && tries < 10; tries++ {
 		time.Sleep(2 * time.Second)
 		out, err = p.Kith(t.Context(), args...)
 	}
+	return out, err
+}
+
+func kith(t *testing.T, p *lab.Laptop, args ...string) string {
+	t.Helper()
+	out, err := asking(t, p, args...)
 	if err != nil {
 		fail(t, "%s: kith %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
 	}

@@ -62,7 +62,7 @@ func TestNamesAreHints(t *testing.T) {
 	}
 	kith(t, alice, "unpeer", "bob", "--yes")
 	t.Run("accepted once, the name is hers", func(t *testing.T) {
-		if out, err := alice.Kith(t.Context(), append([]string{"peer", "bob", "--timeout", "3m"}, ask...)...); err != nil {
+		if out, err := asking(t, alice, append([]string{"peer", "bob", "--timeout", "3m"}, ask...)...); err != nil {
 			t.Fatalf("kith peer bob: %v\n%s", err, out)
 		}
 		out := kith(t, bob, "share", "--policy", "family", "--to", "alice", "--cpu", "1", "--memory", "1Gi", "--pods", "5")

@@ -115,7 +115,7 @@ func TestAnOlderLaptopIsToldWhy(t *testing.T) {
 		at         *lab.Laptop
 		whom, want string
 	}{{alice, "bob", atAlice}, {bob, "alice", atBob}} {
-		_, err := c.at.Kith(t.Context(), "peer", c.whom, "--cpu", "300m", "--timeout", "20s")
+		_, err := asking(t, c.at, "peer", c.whom, "--cpu", "300m", "--timeout", "20s")
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "bring both to the same version of Kith") {
 			t.Errorf("%s: kith peer %s: %v, want %q", c.at.Name(), c.whom, err, c.want)
 		} else {

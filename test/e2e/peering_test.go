@@ -45,7 +45,7 @@ func TestAnswersAndKeys(t *testing.T) {
 			}
 			return ""
 		})
-		if out, err := alice.Kith(t.Context(), "peer", "bob"); err == nil || !strings.Contains(err.Error(), "sharing is paused") {
+		if out, err := asking(t, alice, "peer", "bob"); err == nil || !strings.Contains(err.Error(), "sharing is paused") {
 			t.Errorf("asked for nothing: %v %s", err, out)
 		}
 		if list := requests(t, bob); len(list) != 0 {
@@ -97,7 +97,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		})
 		accept(t, bob)
 		eventually(t, 10*time.Second, "alice is asked to compare", func() string {
-			_, err := alice.Kith(t.Context(), "peer", "bob", "--timeout", "5s") // no terminal: it says what to do
+			_, err := asking(t, alice, "peer", "bob", "--timeout", "5s") // no terminal: it says what to do
 			if err == nil || !strings.Contains(err.Error(), code[:3]+" "+code[3:]) || !strings.Contains(err.Error(), "kith confirm bob --code") {
 				return fmt.Sprint(err)
 			}
@@ -171,7 +171,7 @@ func TestAnswersAndKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 20*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
-		if out, err := alice.Kith(t.Context(), "peer", status.ID, "--cpu", "200m", "--timeout", "3m"); err != nil {
+		if out, err := asking(t, alice, "peer", status.ID, "--cpu", "200m", "--timeout", "3m"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if who := kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.conditions[?(@.type=='Accepted')].status}"); who == "True" {
