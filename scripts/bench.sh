@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Measures on labs of its own, as root: table on the terminal, every value in build/bench.json.
-# Arguments go to the program, for example: scripts/bench.sh -only pods,many -rounds 4; -list shows the groups.
+# Measures on labs of its own, as root: table on the terminal, every value in build/bench.json, and a page with plots, build/bench.html. What a run
+# before left there is compared with.
+# Arguments go to the program, for example: scripts/bench.sh -only pods,many -rounds 4; -list shows the groups. QUICK=1 takes five minutes.
+# scripts/bench.sh -against COMMIT [ARGUMENTS] builds that commit, too (minutes), and measures both by turns: which figures are worse beyond noise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
@@ -9,6 +11,22 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 mkdir -p build
+args=()
+[ -z "${QUICK:-}" ] || args+=(-quick)
+trees=(.)
+if [ "${1:-}" = -against ]; then
+  commit=$(git rev-parse --verify --short=12 "${2:?-against needs a commit}^{commit}")
+  tree=build/against/$commit
+  if [ ! -d "$tree" ]; then
+    git clone --quiet --shared --no-checkout . "$tree"
+    git -C "$tree" checkout --quiet --detach "$commit"
+  fi
+  make -C "$tree" --no-print-directory build
+  trees+=("$tree")
+  args+=(-against "$tree")
+  shift 2
+fi
+args+=("$@")
 # kwok, and what its fake nodes and pods go through, as its authors have it.
 (
   cd test/bench/kwok
@@ -19,6 +37,17 @@ mkdir -p build
     cat "$stage"
   done > ../../../build/kwok.yaml
 )
-[ -n "${1:-}" ] || scripts/helm.sh >/dev/null # for the group nodes; three minutes, once
-go build -o build/bench ./test/bench
-exec build/bench "$@"
+(cd test/bench/page && go build -ldflags "-s -w" -o ../../../build/benchpage .)
+for tree in "${trees[@]}"; do
+  [[ " ${args[*]} " = *" -only "* || " ${args[*]} " = *" -quick "* ]] || (cd "$tree" && scripts/helm.sh >/dev/null) # for the group nodes; three minutes, once
+  (cd "$tree" && mkdir -p build && go build -o build/bench ./test/bench)
+  [ "$tree" = . ] || cp build/kwok build/kwok.yaml "$tree/build/"
+done
+out=build/bench.json
+for ((i = 0; i + 1 < ${#args[@]}; i++)); do [ "${args[i]}" != -out ] || out=${args[i + 1]}; done
+rc=0
+build/bench "${args[@]}" || rc=$?
+if [[ $rc = 0 || -f $out ]] && [[ " ${args[*]} " != *" -list "* ]]; then
+  build/benchpage "$out" "${out%.json}.html" && echo "plots: ${out%.json}.html"
+fi
+exit $rc

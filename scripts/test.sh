@@ -28,6 +28,7 @@ case $kind in
     # once more, without it they take what `make build` has. Tests wait more than they compute: two packages for each processor.
     CGO_ENABLED=1 gotest -race -exec 'env CGO_ENABLED=0' -p "$((2 * $(nproc)))" -timeout 60m -skip "$cost" "$@" ./...
     CGO_ENABLED=0 gotest -timeout 60m -run "$cost" "$@" ./core/trust/contract ./core/provide/hosting/... ./core/consume/kubelet ./core/consume/netpolicy ./core/agree/peering ./core/trust/wire/... ./core/base/memory
+    (cd test/bench/page && gotest ./...)
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only
     # the packages with goroutines of their own are; the rest shares the build's cache.
     modfile=$(scripts/patched.sh)

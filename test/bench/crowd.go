@@ -25,7 +25,7 @@ func crowd(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	r.report.add("memory, one peer, consumer: kithd", "MB", before.rss)
+	r.report.Add("memory, one peer, consumer: kithd", "MB", before.rss)
 	var all []*provider
 	defer func() {
 		for _, p := range all {
@@ -54,7 +54,7 @@ func crowd(ctx context.Context, r *rig) error {
 	if _, err := r.grown(ctx, "with a node and a namespace", before); err != nil {
 		return err
 	}
-	r.report.add(fmt.Sprintf("idle CPU, %d peers with nodes, consumer: kithd", 1+len(all)), "% of a core", peered.cpu)
+	r.report.Add(fmt.Sprintf("idle CPU, %d peers with nodes, consumer: kithd", 1+len(all)), "% of a core", peered.cpu)
 	for _, p := range all {
 		_ = r.alice.kube.CoreV1().Pods(namespace).Delete(ctx, p.pod(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		if out, err := r.alice.Kith(ctx, "unpeer", p.name, "--yes"); err != nil {
@@ -83,7 +83,7 @@ func (r *rig) kithd(long time.Duration) (process, error) {
 func (r *rig) grown(ctx context.Context, what string, before process) (process, error) {
 	pause(ctx, settle)
 	now, err := r.kithd(time.Minute)
-	r.report.add(fmt.Sprintf("memory, each of %d further peers %s, consumer: kithd", r.peers, what), "MB", (now.rss-before.rss)/float64(r.peers))
+	r.report.Add(fmt.Sprintf("memory, each of %d further peers %s, consumer: kithd", r.peers, what), "MB", (now.rss-before.rss)/float64(r.peers))
 	return now, errors.Join(err, ctx.Err())
 }
 

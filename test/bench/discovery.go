@@ -67,7 +67,7 @@ func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-c
 	if err != nil {
 		return err
 	}
-	r.report.took("neighbour: gone, after kithd is told to stop", gone.at.Sub(began))
+	r.report.Took("neighbour: gone, after kithd is told to stop", gone.at.Sub(began))
 
 	pause(ctx, 3*time.Second) // mDNS says nothing twice within a second
 	began = time.Now()
@@ -78,7 +78,7 @@ func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-c
 	if err != nil {
 		return err
 	}
-	r.report.took("neighbour: seen, after its kithd is started", there.at.Sub(began))
+	r.report.Took("neighbour: seen, after its kithd is started", there.at.Sub(began))
 
 	bobs := &node{Laptop: bob, kith: client.New(bob.Path(lab.Socket))}
 	if _, err := until(ctx, "bob's kithd answers", func() bool { _, err := bobs.kith.Version(ctx); return err == nil }); err != nil {
@@ -92,7 +92,7 @@ func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-c
 	if err != nil {
 		return err
 	}
-	r.report.took("newcomer: sees who was there, after its start", knows.Time.Sub(began))
+	r.report.Took("newcomer: sees who was there, after its start", knows.Time.Sub(began))
 	_, err = until(ctx, "alice reaches bob", func() bool { return alice.peer(ctx, "bob").Reachable })
 	return err
 }
@@ -107,7 +107,7 @@ func losePower(ctx context.Context, r *rig, l *lab.Lab, alice *node) error {
 	if err != nil {
 		return err
 	}
-	r.report.took("neighbour: unreachable, after a power loss", noticed.Sub(began))
+	r.report.Took("neighbour: unreachable, after a power loss", noticed.Sub(began))
 	if err := bob.Boot(ctx); err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func fifty(ctx context.Context, r *rig) error {
 					end = t
 				}
 			}
-			r.report.took(fmt.Sprintf("%d laptops: all see all, after the first began to boot", many), end.Sub(began))
-			r.report.took(fmt.Sprintf("%d laptops: all see all, after the last kithd answered", many), end.Sub(answered))
+			r.report.Took(fmt.Sprintf("%d laptops: all see all, after the first began to boot", many), end.Sub(began))
+			r.report.Took(fmt.Sprintf("%d laptops: all see all, after the last kithd answered", many), end.Sub(answered))
 			return nil
 		})
 		if err != nil {

@@ -53,7 +53,7 @@ func (r *rig) idleWrites(ctx context.Context) error {
 		for _, name := range []string{"kith-k8s", "kithd"} {
 			sum += now[program{role, name}].written - before[program{role, name}].written
 		}
-		r.report.add("written to disk in an idle day, one peer, two pods, "+role+": engine and kithd", "MB", sum/days)
+		r.report.Add("written to disk in an idle day, one peer, two pods, "+role+": engine and kithd", "MB", sum/days)
 	}
 	return ctx.Err()
 }
@@ -116,11 +116,11 @@ func (r *rig) livesWritten(ctx context.Context) error {
 		return err
 	}
 	engine := program{"provider", "kith-k8s"}
-	r.report.add("written to disk for a pod's life of five writes: engine", "kB", 1e3*(now[engine].written-before[engine].written)/lives)
+	r.report.Add("written to disk for a pod's life of five writes: engine", "kB", 1e3*(now[engine].written-before[engine].written)/lives)
 	if largest.Load() == 0 {
 		return errors.New("the laptop's database is not found")
 	}
-	r.report.add(fmt.Sprintf("database and log, the largest while %d pods came and went", lives), "MB", float64(largest.Load())/1e6)
+	r.report.Add(fmt.Sprintf("database and log, the largest while %d pods came and went", lives), "MB", float64(largest.Load())/1e6)
 	return nil
 }
 

@@ -45,21 +45,21 @@ func (r *rig) weigh(ctx context.Context, when string, long time.Duration) error 
 			return err
 		}
 		for _, p := range programs {
-			r.report.add(fmt.Sprintf("memory, %s, %s: %s", when, p.role, p.name), "MB", now[p].rss)
+			r.report.Add(fmt.Sprintf("memory, %s, %s: %s", when, p.role, p.name), "MB", now[p].rss)
 		}
 		for _, p := range programs[:2] {
-			r.report.add(fmt.Sprintf("memory, %s, %s: %s, private", when, p.role, p.name), "MB", now[p].anon)
+			r.report.Add(fmt.Sprintf("memory, %s, %s: %s, private", when, p.role, p.name), "MB", now[p].anon)
 			engine := program{p.role, "kith-k8s"}
-			r.report.add(fmt.Sprintf("memory, %s, %s: engine and kithd", when, p.role), "MB", now[p].rss+now[engine].rss)
+			r.report.Add(fmt.Sprintf("memory, %s, %s: engine and kithd", when, p.role), "MB", now[p].rss+now[engine].rss)
 		}
 	}
 	for _, p := range programs {
 		percent := 100 * (now[p].cpu - before[p].cpu) / time.Since(began).Seconds()
-		r.report.add(fmt.Sprintf("idle CPU, %s, %s: %s", when, p.role, p.name), "% of a core", percent)
+		r.report.Add(fmt.Sprintf("idle CPU, %s, %s: %s", when, p.role, p.name), "% of a core", percent)
 	}
 	for _, p := range programs[:2] {
 		wakes := float64(now[p].switches-before[p].switches) / time.Since(began).Seconds()
-		r.report.add(fmt.Sprintf("idle wake-ups, %s, %s: %s", when, p.role, p.name), "/s", wakes)
+		r.report.Add(fmt.Sprintf("idle wake-ups, %s, %s: %s", when, p.role, p.name), "a second", wakes)
 	}
 	return ctx.Err()
 }
@@ -153,6 +153,16 @@ func look(dir string) (process, bool) {
 	return p, true
 }
 
+// secondsOf is the CPU time that processes have used so far.
+func secondsOf(pids []int) (sum float64) {
+	for _, pid := range pids {
+		if one, ok := look(fmt.Sprintf("/proc/%d", pid)); ok {
+			sum += one.cpu
+		}
+	}
+	return sum
+}
+
 // status gives a number from a file as /proc/PID/status; sizes in it are in KiB.
 func status(file, key string) uint64 {
 	b, err := os.ReadFile(file)
@@ -178,10 +188,12 @@ func (r *rig) cpuSeconds() (sum float64) {
 
 // groupSeconds reads version 1 of cgroups, else version 2.
 func groupSeconds(group string) float64 {
-	if ns, err := strconv.ParseFloat(firstLine("/sys/fs/cgroup/cpuacct/"+group+"/cpuacct.usage"), 64); err == nil {
+	b, _ := os.ReadFile("/sys/fs/cgroup/cpuacct/" + group + "/cpuacct.usage")
+	if ns, err := strconv.ParseFloat(strings.TrimSpace(string(b)), 64); err == nil {
 		return ns / 1e9
 	}
+	b, _ = os.ReadFile("/sys/fs/cgroup/" + group + "/cpu.stat")
 	var us float64
-	_, _ = fmt.Sscanf(firstLine("/sys/fs/cgroup/"+group+"/cpu.stat"), "usage_usec %f", &us)
+	_, _ = fmt.Sscanf(string(b), "usage_usec %f", &us)
 	return us / 1e6
 }

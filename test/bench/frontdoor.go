@@ -85,9 +85,9 @@ func frontDoor(ctx context.Context, r *rig) error {
 				return fmt.Errorf("%s: %w", way, err)
 			}
 		}
-		r.report.pair("requests, eight at once", "/s", "front door", rate[0], "direct", rate[1])
-		r.report.pair("list of 1000 pods", "ms", "front door", list[0], "direct", list[1])
-		r.report.pair("an object changed, until its event is there", "ms", "front door", event[0], "direct", event[1])
+		r.report.Pair("requests, eight at once", "/s", "front door", rate[0], "direct", rate[1])
+		r.report.Pair("list of 1000 pods", "ms", "front door", list[0], "direct", list[1])
+		r.report.Pair("an object changed, until its event is there", "ms", "front door", event[0], "direct", event[1])
 	}
 	return nil
 }
@@ -240,17 +240,17 @@ func modes(ctx context.Context, r *rig) error {
 		if out, err := r.alice.Kith(ctx, "tether", "bob", "--yes", "--id", theirs.ID); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
-		r.report.took("tether: the command", time.Since(began))
+		r.report.Took("tether: the command", time.Since(began))
 		is, err := until(ctx, "kubectl is at the company", atCompany)
 		if err != nil {
 			return err
 		}
-		r.report.took("tether: until kubectl is at the company", is.Sub(began))
+		r.report.Took("tether: until kubectl is at the company", is.Sub(began))
 		began = time.Now()
 		if out, err := r.alice.Kith(ctx, "untether", "--yes"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
-		r.report.took("untether: the command", time.Since(began))
+		r.report.Took("untether: the command", time.Since(began))
 		is, err = until(ctx, "kubectl is at home", func() bool {
 			_, err := front.CoreV1().Nodes().Get(ctx, "alice", metav1.GetOptions{})
 			return err == nil
@@ -258,7 +258,7 @@ func modes(ctx context.Context, r *rig) error {
 		if err != nil {
 			return err
 		}
-		r.report.took("untether: until kubectl is at home", is.Sub(began))
+		r.report.Took("untether: until kubectl is at home", is.Sub(began))
 		if _, err := until(ctx, "the company has no node of alice's", func() bool {
 			nodes, err := r.bob.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelPeer})
 			return err == nil && len(nodes.Items) == 0

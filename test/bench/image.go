@@ -51,7 +51,7 @@ func image(ctx context.Context, r *rig) error {
 		return err
 	}
 	defer r.remove(ctx, r.alice, namespace, "bulk")
-	r.report.took(fmt.Sprintf("a pod abroad with an image of %d MiB that only home has, until Ready", bulk>>20), time.Since(began))
+	r.report.Took(fmt.Sprintf("a pod abroad with an image of %d MiB that only home has, until Ready", bulk>>20), time.Since(began))
 
 	text, err := layerOf(layer)
 	if err != nil {
@@ -105,12 +105,12 @@ func image(ctx context.Context, r *rig) error {
 				return err
 			}
 		}
-		r.report.pair("layer of an image, from laptop to laptop", "MB/s", "from home", speed[0], "plain TLS", speed[1])
-		r.report.pair("layer of an image, from laptop to laptop", "MB/s", "from home", speed[0], "plain TLS behind a relay", speed[2])
+		r.report.Pair("layer of an image, from laptop to laptop", "MB/s", "from home", speed[0], "plain TLS", speed[1])
+		r.report.Pair("layer of an image, from laptop to laptop", "MB/s", "from home", speed[0], "plain TLS behind a relay", speed[2])
 	}
 	after, err := r.usage()
 	for _, p := range programs[:2] {
-		r.report.add("memory that it takes, "+p.role+": kithd", "MB", after[p].rss-before[p].rss)
+		r.report.Add("memory that it takes, "+p.role+": kithd", "MB", after[p].rss-before[p].rss)
 	}
 	return err
 }

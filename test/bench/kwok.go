@@ -194,7 +194,7 @@ func (r *rig) settled(ctx context.Context, when string) error {
 	pause(ctx, 2*time.Minute)
 	now, err := r.usage()
 	for _, p := range programs[:2] {
-		r.report.add("memory, "+when+", "+p.role+": "+p.name, "MB", now[p].rss)
+		r.report.Add("memory, "+when+", "+p.role+": "+p.name, "MB", now[p].rss)
 	}
 	return errors.Join(err, ctx.Err())
 }

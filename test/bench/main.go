@@ -6,9 +6,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"os/signal"
@@ -16,6 +19,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"kith.dev/test/bench/plain"
+	"kith.dev/test/bench/report"
 )
 
 // options are what the command line says.
@@ -27,6 +33,8 @@ type options struct {
 	peers  int
 	idle   time.Duration
 
+	against  string // the tree of another build; "" for none
+	turns    int
 	profiles string // directory for Go's profiles of kithd
 	only     []string
 	out      string
@@ -69,10 +77,16 @@ var groups = []group{
 	{name: "unpeer", what: "two pods come home", peered: true, run: unpeerWithPods},
 }
 
+// quickGroups and quickRounds are -quick: five minutes.
+const (
+	quickGroups = "up,peering,footprint,pods,services,tunnel,many"
+	quickRounds = 4
+)
+
 func main() {
 	log.SetFlags(log.Ltime)
-	if settings := os.Getenv(plainSettings); settings != "" {
-		if err := servePlain(settings); err != nil {
+	if settings := os.Getenv(plain.Settings); settings != "" {
+		if err := plain.Serve(settings); err != nil {
 			log.Fatal("plain wireguard-go: ", err)
 		}
 		return
@@ -87,6 +101,9 @@ func main() {
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long nothing happens while what is written to disks is counted")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
+	quick := flag.Bool("quick", false, "in minutes, what people ask for first: "+quickGroups)
+	flag.StringVar(&o.against, "against", "", "the tree of another build, with bin/ and build/bench, to measure by turns (scripts/bench.sh makes one of a commit)")
+	flag.IntVar(&o.turns, "turns", 2, "how often each group of each build runs with -against")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
 	list := flag.Bool("list", false, "list the groups")
 	flag.Parse()
@@ -95,6 +112,10 @@ func main() {
 			fmt.Printf("%-10s %s\n", g.name, g.what)
 		}
 		return
+	}
+	if *quick {
+		only = cmp.Or(only, quickGroups)
+		o.rounds = min(o.rounds, quickRounds)
 	}
 	if only != "" {
 		o.only = strings.Split(only, ",")
@@ -113,21 +134,28 @@ func bench(ctx context.Context, o options) error {
 			return fmt.Errorf("there is no group %q: -list shows them", name)
 		}
 	}
-	r := &rig{options: o, report: newReport()}
+	if o.against != "" {
+		return against(ctx, o)
+	}
+	r := &rig{options: o, report: report.New()}
 	defer r.down()
+	before, err := report.Read(o.out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	var failed []string
 	for _, g := range groups {
 		if len(o.only) > 0 && !slices.Contains(o.only, g.name) {
 			continue
 		}
 		log.Printf("%s: %s", g.name, g.what)
-		r.report.enter(g.name)
+		r.report.Enter(g.name)
 		began := time.Now()
 		if err := r.measure(ctx, g); err != nil {
 			log.Printf("%s failed: %v", g.name, err)
 			failed = append(failed, g.name+": "+err.Error())
 		}
-		r.report.leave(time.Since(began))
+		r.report.Leave(time.Since(began))
 		if r.lab != nil {
 			r.profile(ctx, g.name, "heap")
 		}
@@ -135,17 +163,10 @@ func bench(ctx context.Context, o options) error {
 			break
 		}
 	}
-	r.report.Failed = failed
-	r.report.judge()
-	r.report.table(os.Stdout)
-	r.report.verdicts(os.Stdout)
-	if err := r.report.write(o.out); err != nil {
-		return err
+	if before != nil {
+		r.report.Compare(before, "")
 	}
-	if len(failed) > 0 {
-		return fmt.Errorf("not measured: %s", strings.Join(failed, "; "))
-	}
-	return nil
+	return errors.Join(r.report.Finish(failed, os.Stdout, o.out), r.report.Err())
 }
 
 func (r *rig) measure(ctx context.Context, g group) error {

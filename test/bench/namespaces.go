@@ -50,14 +50,14 @@ func namespaces(ctx context.Context, r *rig) error {
 		return err
 	}
 	for _, p := range programs {
-		r.report.add(fmt.Sprintf("memory, each of %d namespaces at a peer, %s: %s", manyNamespaces, p.role, p.name), "KB", 1024*(after[p].rss-before[p].rss)/manyNamespaces)
+		r.report.Add(fmt.Sprintf("memory, each of %d namespaces at a peer, %s: %s", manyNamespaces, p.role, p.name), "KB", 1024*(after[p].rss-before[p].rss)/manyNamespaces)
 	}
 	for role, n := range map[string]*node{"consumer": r.alice, "provider": r.bob} {
 		now, err := n.watches(ctx)
 		if err != nil {
 			return err
 		}
-		r.report.add(fmt.Sprintf("watches that the API server serves, with %d namespaces at a peer - without, %s", manyNamespaces, role), "", now-watches[n])
+		r.report.Add(fmt.Sprintf("watches that the API server serves, with %d namespaces at a peer - without, %s", manyNamespaces, role), "", now-watches[n])
 	}
 	began := time.Now()
 	if err := r.eachNamespace(ctx, func(ctx context.Context, i int) error {
@@ -72,7 +72,7 @@ func namespaces(ctx context.Context, r *rig) error {
 	if _, err := until(ctx, "every twin is gone", func() bool { return twins() == 0 }); err != nil {
 		return err
 	}
-	r.report.add(fmt.Sprintf("%d namespaces deleted at home, until they are gone at the peer: rate", manyNamespaces), "/s", manyNamespaces/time.Since(began).Seconds())
+	r.report.Add(fmt.Sprintf("%d namespaces deleted at home, until they are gone at the peer: rate", manyNamespaces), "/s", manyNamespaces/time.Since(began).Seconds())
 	return nil
 }
 

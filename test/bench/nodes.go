@@ -152,12 +152,12 @@ func nodes(ctx context.Context, r *rig) (err error) {
 		}
 		const tcp, http = "TCP, from a cluster of three nodes", "HTTP request, from a cluster of three nodes, median of 300"
 		for _, w := range ways {
-			r.report.add(tcp+", "+w.name, "Mbit/s", speed[w.name])
-			r.report.add(http+", "+w.name, "ms", p50[w.name])
+			r.report.Add(tcp+", "+w.name, "Mbit/s", speed[w.name])
+			r.report.Add(http+", "+w.name, "ms", p50[w.name])
 		}
 		for _, pair := range [][2]string{{"other node", "gateway's node"}, {"gateway's node", "laptop"}, {"other node", "direct"}} {
-			r.report.add(tcp+", "+pair[0]+" / "+pair[1], "x", speed[pair[0]]/speed[pair[1]])
-			r.report.add(http+", "+pair[0]+" / "+pair[1], "x", p50[pair[0]]/p50[pair[1]])
+			r.report.Ratio(tcp+", "+pair[0]+" / "+pair[1], "Mbit/s", speed[pair[0]]/speed[pair[1]])
+			r.report.Ratio(http+", "+pair[0]+" / "+pair[1], "ms", p50[pair[0]]/p50[pair[1]])
 		}
 	}
 	return nil

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/api"
 )
@@ -29,12 +28,12 @@ func peeringRounds(ctx context.Context, r *rig) error {
 		if out, err := r.alice.Kith(ctx, "unpeer", "bob", "--yes"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
-		r.report.took("unpeer, no pods abroad: the command", time.Since(began))
+		r.report.Took("unpeer, no pods abroad: the command", time.Since(began))
 		clear, err := until(ctx, "bob is rid of alice", func() bool { return r.bob.peer(ctx, "alice").Incoming == api.StateNone })
 		if err != nil {
 			return err
 		}
-		r.report.took("unpeer, no pods abroad: until the provider is clear", clear.Sub(began))
+		r.report.Took("unpeer, no pods abroad: until the provider is clear", clear.Sub(began))
 	}
 	return nil
 }
@@ -64,7 +63,7 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 	defer cancel()
 	took := func(name string, d time.Duration) {
 		if write {
-			r.report.took(name, d)
+			r.report.Took(name, d)
 		}
 	}
 	atAlice, err := events(ctx, r.alice.kith, false)

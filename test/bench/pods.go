@@ -47,9 +47,9 @@ func singlePods(ctx context.Context, r *rig) error {
 				return err
 			}
 		}
-		r.report.pair("one pod Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
-		r.report.took("one pod Ready, abroad - at home", ready[0]-ready[1])
-		r.report.pair("one pod deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
+		r.report.Pair("one pod Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
+		r.report.Took("one pod Ready, abroad - at home", ready[0]-ready[1])
+		r.report.Pair("one pod deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		r.counters(ctx, what+" "+way.word+" gone")
 	}
 	one, other := routes[0].word, routes[1].word
-	r.report.pair(what+": time until Ready", "s", one, ready[0].Seconds(), other, ready[1].Seconds())
-	r.report.add(what+": rate, "+one+" / "+other, "x", ready[1].Seconds()/ready[0].Seconds())
-	r.report.pair(what+": CPU time of both laptops", "s", one, cpu[0], other, cpu[1])
-	r.report.pair(what+": deleted", "s", one, gone[0].Seconds(), other, gone[1].Seconds())
-	r.report.pair(what+": CPU time of deletion", "s", one, cpuGone[0], other, cpuGone[1])
+	r.report.Pair(what+": time until Ready", "s", one, ready[0].Seconds(), other, ready[1].Seconds())
+	r.report.Ratio(what+": rate, "+one+" / "+other, "/s", ready[1].Seconds()/ready[0].Seconds())
+	r.report.Pair(what+": CPU time of both laptops", "s", one, cpu[0], other, cpu[1])
+	r.report.Pair(what+": deleted", "s", one, gone[0].Seconds(), other, gone[1].Seconds())
+	r.report.Pair(what+": CPU time of deletion", "s", one, cpuGone[0], other, cpuGone[1])
 	return ctx.Err()
 }
 

@@ -52,14 +52,14 @@ func (r *rig) restart(ctx context.Context, role string, n *node, away string) er
 	if err != nil {
 		return err
 	}
-	r.report.took("kithd restarted at the "+role+": connected again", again.Sub(began))
+	r.report.Took("kithd restarted at the "+role+": connected again", again.Sub(began))
 	if err := <-done; err != nil {
 		return err
 	}
 	if s.Broken != "" {
 		return fmt.Errorf("the connection between the pods broke: %s", s.Broken)
 	}
-	r.report.add("kithd restarted at the "+role+": gap in a TCP connection of pods", "s", s.Gap/1000)
+	r.report.Add("kithd restarted at the "+role+": gap in a TCP connection of pods", "s", s.Gap/1000)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.took("provider loses power: consumer shows it unreachable", noticed.at.Sub(began))
+	r.report.Took("provider loses power: consumer shows it unreachable", noticed.at.Sub(began))
 	began = time.Now()
 	if err := r.bob.Boot(ctx); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.took("provider boots: connected again", again.at.Sub(began))
+	r.report.Took("provider boots: connected again", again.at.Sub(began))
 	if err := r.bob.WaitReady(ctx, nil); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.took("provider boots: its guest is Ready again", ready.Sub(began))
+	r.report.Took("provider boots: its guest is Ready again", ready.Sub(began))
 	return nil
 }
 
@@ -144,12 +144,12 @@ func (r *rig) comeHome(ctx context.Context) error {
 	if out, err := r.alice.Kith(ctx, "unpeer", "bob", "--yes"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	r.report.took("unpeer, two pods abroad: the command", time.Since(began))
+	r.report.Took("unpeer, two pods abroad: the command", time.Since(began))
 	home, err := seen.until(ctx, began, "two pods Ready at home", func(s pods) bool { return s.ready() == 2 && !s.any(before) })
 	if err != nil {
 		return err
 	}
-	r.report.took("unpeer, two pods abroad: both Ready at home", home)
+	r.report.Took("unpeer, two pods abroad: both Ready at home", home)
 	if err := deployments.Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}

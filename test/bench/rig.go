@@ -20,6 +20,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
+	"kith.dev/test/bench/report"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
@@ -27,7 +28,7 @@ import (
 // rig is the lab of two laptops that most groups share; it comes up when one needs it.
 type rig struct {
 	options
-	report     *Report
+	report     *report.Report
 	lab        *lab.Lab
 	alice, bob *node
 	many       int // pods that the contract has to cover when those of the options do not
@@ -72,7 +73,7 @@ func (r *rig) laptops(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.took("two laptops: up, until both nodes are Ready", time.Since(began))
+	r.report.Took("two laptops: up, until both nodes are Ready", time.Since(began))
 	if r.alice, err = connect(r.lab.Laptop("alice")); err != nil {
 		return err
 	}
@@ -198,12 +199,12 @@ func up(ctx context.Context, r *rig) error {
 		began := time.Now()
 		l, err := lab.Up(ctx, lab.Options{Name: r.options.lab + "up", Laptops: 2})
 		if err == nil {
-			r.report.took("two laptops: up, until both nodes are Ready", time.Since(began))
+			r.report.Took("two laptops: up, until both nodes are Ready", time.Since(began))
 		}
 		if l != nil {
 			began = time.Now()
 			err = errors.Join(err, l.Down(context.WithoutCancel(ctx)))
-			r.report.took("two laptops: down", time.Since(began))
+			r.report.Took("two laptops: down", time.Since(began))
 		}
 		if err != nil {
 			return err

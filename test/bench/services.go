@@ -65,10 +65,10 @@ func (r *rig) service(ctx context.Context, name, app, twin string) error {
 		return err
 	}
 	ms := func(t time.Time) float64 { return float64(t.Sub(began).Microseconds()) / 1000 }
-	r.report.add("service: created, until the API server's answer", "ms", float64(answered.Microseconds())/1000)
-	r.report.add("service: created, until its endpoints are ready at home", "ms", ms(home))
-	r.report.add("service: created, until its endpoints are ready at the peer", "ms", ms(there))
-	r.report.add("service: endpoints ready at the peer - at home", "ms", ms(there)-ms(home))
+	r.report.Add("service: created, until the API server's answer", "ms", float64(answered.Microseconds())/1000)
+	r.report.Add("service: created, until its endpoints are ready at home", "ms", ms(home))
+	r.report.Add("service: created, until its endpoints are ready at the peer", "ms", ms(there))
+	r.report.Add("service: endpoints ready at the peer - at home", "ms", ms(there)-ms(home))
 	if err := r.alice.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}

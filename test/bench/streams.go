@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"kith.dev/test/bench/plain"
 )
 
 // manyStreams is how many streams share a tunnel here.
@@ -23,11 +25,11 @@ func streams(ctx context.Context, r *rig) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	bare, err := newPlain(ctx, dir)
+	bare, err := plain.New(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("plain wireguard-go: %w", err)
 	}
-	defer bare.close()
+	defer bare.Close()
 	for i := range max(4, r.rounds/2) {
 		got := map[turn]sent{}
 		for k := range turns {
@@ -38,21 +40,21 @@ func streams(ctx context.Context, r *rig) error {
 		}
 		for _, n := range []int{1, manyStreams} {
 			ours, theirs := got[turn{true, n}], got[turn{false, n}]
-			r.report.pair("TCP, pod to pod, "+streamsWord(n), "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
-			r.report.pair("CPU time for a gigabyte, "+streamsWord(n), "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
-			r.report.pair("answers meanwhile, "+streamsWord(n)+", median", "ms", "tunnel", ours.P50, "wireguard-go", theirs.P50)
-			r.report.pair("answers meanwhile, "+streamsWord(n)+", 99th percentile", "ms", "tunnel", ours.P99, "wireguard-go", theirs.P99)
+			r.report.Pair("TCP, pod to pod, "+streamsWord(n), "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
+			r.report.Pair("CPU time for a gigabyte, "+streamsWord(n), "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
+			r.report.Pair("answers meanwhile, "+streamsWord(n)+", median", "ms", "tunnel", ours.P50, "wireguard-go", theirs.P50)
+			r.report.Pair("answers meanwhile, "+streamsWord(n)+", 99th percentile", "ms", "tunnel", ours.P99, "wireguard-go", theirs.P99)
 		}
 		ours, theirs := got[turn{true, 0}], got[turn{false, 0}]
-		r.report.pair("UDP, pod to pod", "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
-		r.report.pair("CPU time for a gigabyte, UDP", "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
-		r.report.add("TCP, pod to pod, tunnel, eight streams / one", "x", got[turn{true, manyStreams}].MBits/got[turn{true, 1}].MBits)
-		r.report.add("TCP, pod to pod, wireguard-go, eight streams / one", "x", got[turn{false, manyStreams}].MBits/got[turn{false, 1}].MBits)
+		r.report.Pair("UDP, pod to pod", "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
+		r.report.Pair("CPU time for a gigabyte, UDP", "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
+		r.report.Ratio("TCP, pod to pod, tunnel, eight streams / one", "Mbit/s", got[turn{true, manyStreams}].MBits/got[turn{true, 1}].MBits)
+		r.report.Ratio("TCP, pod to pod, wireguard-go, eight streams / one", "Mbit/s", got[turn{false, manyStreams}].MBits/got[turn{false, 1}].MBits)
 	}
 	pause(ctx, 2*time.Minute)
 	after, err := r.usage()
 	for _, p := range programs[:2] {
-		r.report.add("memory, two minutes after streams, "+p.role+": kithd", "MB", after[p].rss)
+		r.report.Add("memory, two minutes after streams, "+p.role+": kithd", "MB", after[p].rss)
 	}
 	return err
 }
@@ -95,14 +97,14 @@ type sent struct {
 }
 
 // takeTurn has one way its turn. Of the tunnel it also tells what both kithd take for it.
-func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain, first bool) (s sent, err error) {
+func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain.Tunnel, first bool) (s sent, err error) {
 	args := loadArgs(t.streams)
 	if !t.kith {
-		before := bare.seconds()
-		if err := bare.send(ctx, &s, args...); err != nil || s.Broken != "" {
+		before := secondsOf(bare.Processes)
+		if err := bare.Send(ctx, &s, args...); err != nil || s.Broken != "" {
 			return s, fmt.Errorf("wireguard-go, %s: %s %w", streamsWord(t.streams), s.Broken, err)
 		}
-		s.seconds = (bare.seconds() - before) / s.Bytes * 1e9
+		s.seconds = (secondsOf(bare.Processes) - before) / s.Bytes * 1e9
 		return s, nil
 	}
 	if first {
@@ -117,7 +119,7 @@ func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain, fi
 	}
 	after, err := r.usage()
 	for _, p := range programs[:2] {
-		r.report.add("memory under "+streamsWord(t.streams)+", "+p.role+": kithd", "MB", after[p].rss)
+		r.report.Add("memory under "+streamsWord(t.streams)+", "+p.role+": kithd", "MB", after[p].rss)
 	}
 	s.seconds = (after[program{"consumer", "kithd"}].cpu + after[program{"provider", "kithd"}].cpu - before) / s.Bytes * 1e9
 	return s, err

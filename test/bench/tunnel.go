@@ -54,7 +54,7 @@ func tunnel(ctx context.Context, r *rig) error {
 				return err
 			}
 			if at == 0 {
-				r.report.add("CPU time of both kithd for a gigabyte through the tunnel", "s", (after-before)/s.Bytes*1e9)
+				r.report.Add("CPU time of both kithd for a gigabyte through the tunnel", "s", (after-before)/s.Bytes*1e9)
 			}
 			var h struct {
 				P50    float64 `json:"p50ms"`
@@ -66,13 +66,13 @@ func tunnel(ctx context.Context, r *rig) error {
 			}
 			p50[at], p99[at] = h.P50, h.P99
 		}
-		r.report.pair("TCP, pod to pod", "Mbit/s", "tunnel", speed[0], "plain", speed[1])
-		r.report.pair("HTTP request, median of 300", "ms", "tunnel", p50[0], "plain", p50[1])
-		r.report.pair("HTTP request, 99th percentile of 300", "ms", "tunnel", p99[0], "plain", p99[1])
+		r.report.Pair("TCP, pod to pod", "Mbit/s", "tunnel", speed[0], "plain", speed[1])
+		r.report.Pair("HTTP request, median of 300", "ms", "tunnel", p50[0], "plain", p50[1])
+		r.report.Pair("HTTP request, 99th percentile of 300", "ms", "tunnel", p99[0], "plain", p99[1])
 	}
 	after, err := r.usage()
 	for _, p := range programs[:2] {
-		r.report.add("memory after that, "+p.role+": kithd", "MB", after[p].rss)
+		r.report.Add("memory after that, "+p.role+": kithd", "MB", after[p].rss)
 	}
 	return err
 }
@@ -163,10 +163,10 @@ func (r *rig) gatewayLine(line string) {
 		"one-stream": "gateway alone, TCP, one stream", "eight-streams": "gateway alone, TCP, eight streams", "UDP": "gateway alone, UDP",
 	} {
 		if strings.HasPrefix(part, prefix) && values["wireguard-go"] > 0 {
-			r.report.pair(what, "Mbit/s", "gateway", values["gateway"], "wireguard-go", values["wireguard-go"])
+			r.report.Pair(what, "Mbit/s", "gateway", values["gateway"], "wireguard-go", values["wireguard-go"])
 		}
 	}
 	if values["direct"] > 0 {
-		r.report.pair("gateway alone, guest to guest of another provider", "Mbit/s", "by home", values["by-home"], "to home", values["direct"])
+		r.report.Pair("gateway alone, guest to guest of another provider", "Mbit/s", "by home", values["by-home"], "to home", values["direct"])
 	}
 }

@@ -1,4 +1,8 @@
-package main
+// Package plain is what a tunnel of Kith is held against: wireguard-go as it comes, between two hosts on a LAN as the lab's laptops are, with a
+// pod behind a veth at each. wireguard-go runs in processes of the caller's own program, which hands them to Serve.
+//
+// It must never use anything of Kith's, or set more than wireguard-go has by itself: then it would be no measure.
+package plain
 
 import (
 	"context"
@@ -24,16 +28,16 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// plain is what a tunnel of Kith is held against: wireguard-go as it comes, between two hosts on a LAN as the lab's laptops
-// are, with a pod behind a veth at each. All are network namespaces without names, which go with this process.
-type plain struct {
-	load   string // the program of the image of that name
-	ends   [2]*plainEnd
-	undo   []func()
-	tunnel []int // processes of wireguard-go
+// Tunnel is one. Hosts and pods are network namespaces without names, which go with this process.
+type Tunnel struct {
+	Processes []int // of wireguard-go, at both ends
+
+	load string // the program of the image of that name
+	ends [2]*end
+	undo []func()
 }
 
-type plainEnd struct {
+type end struct {
 	host, pod     netns.NsHandle
 	hostNL, podNL *netlink.Handle
 	lan, podAt    netip.Addr
@@ -42,52 +46,54 @@ type plainEnd struct {
 }
 
 const (
-	plainPort = 6451
-	plainMTU  = 1420 // as wireguard-go has it by itself; a gateway's is less by the header that it adds
+	listenPort = 6451
+	usualMTU   = 1420 // as wireguard-go has it by itself; a gateway's is less by the header that it adds
 )
 
-func newPlain(ctx context.Context, dir string) (p *plain, err error) {
-	p = &plain{load: dir + "/load"}
+// New makes one; what it has to build comes into dir.
+func New(ctx context.Context, dir string) (t *Tunnel, err error) {
+	t = &Tunnel{load: dir + "/load"}
 	defer func() {
 		if err != nil {
-			p.close()
+			t.Close()
 		}
 	}()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.load, "./test/images/load").CombinedOutput(); err != nil {
-		return p, fmt.Errorf("%w\n%s", err, out)
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", t.load, "./test/images/load").CombinedOutput(); err != nil {
+		return t, fmt.Errorf("%w\n%s", err, out)
 	}
-	_, lan, err := p.space()
+	_, lan, err := t.space()
 	if err != nil {
-		return p, err
+		return t, err
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	if err := errors.Join(lan.LinkAdd(bridge), lan.LinkSetUp(bridge)); err != nil {
-		return p, err
+		return t, err
 	}
-	for i := range p.ends {
-		if p.ends[i], err = p.end(i, lan, bridge); err != nil {
-			return p, err
+	for i := range t.ends {
+		if t.ends[i], err = t.end(i, lan, bridge); err != nil {
+			return t, err
 		}
 	}
-	for i, e := range p.ends {
-		if err := p.join(e, p.ends[1-i]); err != nil {
-			return p, err
+	for i, e := range t.ends {
+		if err := t.join(e, t.ends[1-i]); err != nil {
+			return t, err
 		}
 	}
-	server := exec.CommandContext(ctx, p.load, "serve")
-	return p, p.start(server, p.ends[1].pod)
+	server := exec.CommandContext(ctx, t.load, "serve")
+	return t, t.start(server, t.ends[1].pod)
 }
 
-func (p *plain) close() {
-	for _, f := range slices.Backward(p.undo) {
+// Close ends it, and takes it away.
+func (t *Tunnel) Close() {
+	for _, f := range slices.Backward(t.undo) {
 		f()
 	}
 }
 
 // end makes a host with its pod: 172.31.0.1 and 10.46.1.5 is the first.
-func (p *plain) end(i int, lan *netlink.Handle, bridge netlink.Link) (*plainEnd, error) {
+func (t *Tunnel) end(i int, lan *netlink.Handle, bridge netlink.Link) (*end, error) {
 	n := byte(i + 1)
-	e := &plainEnd{
+	e := &end{
 		lan: netip.AddrFrom4([4]byte{172, 31, 0, n}), podAt: netip.AddrFrom4([4]byte{10, 46, n, 5}),
 		pods: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 46, n, 0}), 24),
 	}
@@ -95,15 +101,15 @@ func (p *plain) end(i int, lan *netlink.Handle, bridge netlink.Link) (*plainEnd,
 	if e.key, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 		return nil, err
 	}
-	if e.host, e.hostNL, err = p.space(); err != nil {
+	if e.host, e.hostNL, err = t.space(); err != nil {
 		return nil, err
 	}
-	if e.pod, e.podNL, err = p.space(); err != nil {
+	if e.pod, e.podNL, err = t.space(); err != nil {
 		return nil, err
 	}
 	port := fmt.Sprintf("port%d", n)
 	if err := errors.Join(cable(lan, port, e.host, e.hostNL, "eth0", netip.PrefixFrom(e.lan, 24), 1500),
-		cable(e.hostNL, "pod", e.pod, e.podNL, "eth0", netip.PrefixFrom(e.podAt, 24), plainMTU)); err != nil {
+		cable(e.hostNL, "pod", e.pod, e.podNL, "eth0", netip.PrefixFrom(e.podAt, 24), usualMTU)); err != nil {
 		return nil, err
 	}
 	in, err := lan.LinkByName(port)
@@ -117,22 +123,22 @@ func (p *plain) end(i int, lan *netlink.Handle, bridge netlink.Link) (*plainEnd,
 }
 
 // join starts wireguard-go at e, to o.
-func (p *plain) join(e, o *plainEnd) error {
+func (t *Tunnel) join(e, o *end) error {
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
-		hex.EncodeToString(e.key.Bytes()), plainPort, hex.EncodeToString(o.key.PublicKey().Bytes()), netip.AddrPortFrom(o.lan, plainPort), o.pods)
+		hex.EncodeToString(e.key.Bytes()), listenPort, hex.EncodeToString(o.key.PublicKey().Bytes()), netip.AddrPortFrom(o.lan, listenPort), o.pods)
 	c := exec.Command("/proc/self/exe")
-	c.Env, c.Stderr = append(os.Environ(), plainSettings+"="+settings), os.Stderr
+	c.Env, c.Stderr = append(os.Environ(), Settings+"="+settings), os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := p.start(c, e.host); err != nil {
+	if err := t.start(c, e.host); err != nil {
 		return err
 	}
 	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
 		return fmt.Errorf("wireguard-go did not come up: %w", err)
 	}
-	p.tunnel = append(p.tunnel, c.Process.Pid)
+	t.Processes = append(t.Processes, c.Process.Pid)
 	wg, err := e.hostNL.LinkByName("wg0")
 	if err != nil {
 		return err
@@ -142,29 +148,19 @@ func (p *plain) join(e, o *plainEnd) error {
 		e.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: wg.Attrs().Index, Scope: netlink.SCOPE_LINK}))
 }
 
-// send runs load between the two pods.
-func (p *plain) send(ctx context.Context, report any, args ...string) error {
-	c := exec.CommandContext(ctx, p.load, append(args, fmt.Sprintf("%s:7000", p.ends[1].podAt))...)
+// Send runs load between the two pods.
+func (t *Tunnel) Send(ctx context.Context, report any, args ...string) error {
+	c := exec.CommandContext(ctx, t.load, append(args, fmt.Sprintf("%s:7000", t.ends[1].podAt))...)
 	var out []byte
-	err := inSpace(p.ends[0].pod, func() (err error) { out, err = c.Output(); return err })
+	err := inSpace(t.ends[0].pod, func() (err error) { out, err = c.Output(); return err })
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(out, report)
 }
 
-// seconds is the CPU time that wireguard-go has used so far at both ends.
-func (p *plain) seconds() (sum float64) {
-	for _, pid := range p.tunnel {
-		if one, ok := look(fmt.Sprintf("/proc/%d", pid)); ok {
-			sum += one.cpu
-		}
-	}
-	return sum
-}
-
-// start runs a command in a namespace until close.
-func (p *plain) start(c *exec.Cmd, ns netns.NsHandle) error {
+// start runs a command in a namespace until Close.
+func (t *Tunnel) start(c *exec.Cmd, ns netns.NsHandle) error {
 	in, err := c.StdinPipe()
 	if err == nil {
 		err = inSpace(ns, c.Start)
@@ -172,7 +168,7 @@ func (p *plain) start(c *exec.Cmd, ns netns.NsHandle) error {
 	if err != nil {
 		return err
 	}
-	p.undo = append(p.undo, func() {
+	t.undo = append(t.undo, func() {
 		in.Close()
 		_ = c.Process.Kill()
 		_ = c.Wait()
@@ -180,11 +176,12 @@ func (p *plain) start(c *exec.Cmd, ns netns.NsHandle) error {
 	return nil
 }
 
-const plainSettings = "KITH_BENCH_WIREGUARD"
+// Settings is the variable of the environment by which a process knows that it is for Serve.
+const Settings = "KITH_BENCH_WIREGUARD"
 
-// servePlain is the process of join; it ends with its standard input.
-func servePlain(settings string) error {
-	native, err := tun.CreateTUN("wg0", plainMTU)
+// Serve is the process of join; it ends with its standard input.
+func Serve(settings string) error {
+	native, err := tun.CreateTUN("wg0", usualMTU)
 	if err != nil {
 		return err
 	}
@@ -199,7 +196,7 @@ func servePlain(settings string) error {
 }
 
 // space makes a network namespace.
-func (p *plain) space() (ns netns.NsHandle, nl *netlink.Handle, err error) {
+func (t *Tunnel) space() (ns netns.NsHandle, nl *netlink.Handle, err error) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -213,7 +210,7 @@ func (p *plain) space() (ns netns.NsHandle, nl *netlink.Handle, err error) {
 	if nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
 		return ns, nil, err
 	}
-	p.undo = append(p.undo, func() { nl.Close(); ns.Close() })
+	t.undo = append(t.undo, func() { nl.Close(); ns.Close() })
 	lo, err := nl.LinkByName("lo")
 	if err != nil {
 		return ns, nil, err

@@ -1,0 +1,93 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// target is what the median of a figure is wanted to be.
+type target struct {
+	figure string
+	atMost bool // else at least
+	bound  float64
+}
+
+// targets are the figures that the project promises. Seconds, megabytes and the like say what this machine can do; ratios
+// hold on any.
+var targets = []target{
+	{figure: "accept, until node Ready and tunnel up", atMost: true, bound: 1.5},
+	{figure: "one pod Ready, abroad - at home", atMost: true, bound: 0.1},
+	{figure: "Deployment of 50 pods: rate, abroad / at home", bound: 0.6},
+	{figure: "Deployment of 1000 pods on fake nodes: rate, abroad / direct", bound: 0.35},
+	{figure: "Deployment of 1000 pods on fake nodes: CPU time of both laptops, abroad / direct", atMost: true, bound: 2.6},
+	{figure: "service: created, until its endpoints are ready at the peer", atMost: true, bound: 35},
+	{figure: "gateway alone, TCP, one stream, gateway / wireguard-go", bound: 1},
+	{figure: "gateway alone, TCP, eight streams, gateway / wireguard-go", bound: 1},
+	{figure: "gateway alone, UDP, gateway / wireguard-go", bound: 1},
+	{figure: "TCP, pod to pod, one stream, tunnel / wireguard-go", bound: 0.8},
+	{figure: "TCP, pod to pod, eight streams, tunnel / wireguard-go", bound: 0.8},
+	{figure: "UDP, pod to pod, tunnel / wireguard-go", bound: 0.8},
+	{figure: "layer of an image, from laptop to laptop, from home / plain TLS", bound: 0.8},
+	{figure: "rolling update of ten pods on two peers, an image that only home has / one that is everywhere", atMost: true, bound: 1.3},
+	{figure: "TCP, pod to pod, tunnel, eight streams / one", bound: 1},
+	{figure: "TCP, guest to guest of another provider, one stream, by home / to home", bound: 0.6},
+	{figure: "TCP, guest to guest of another provider, eight streams, by home / to home", bound: 0.6},
+	{figure: "memory, one peer, two pods, consumer: kithd", atMost: true, bound: 60},
+	{figure: "memory, one peer, two pods, provider: kithd", atMost: true, bound: 60},
+	{figure: "memory, after 1000 pods came and went, consumer: kithd", atMost: true, bound: 100},
+	{figure: "memory, after 1000 pods came and went, provider: kithd", atMost: true, bound: 100},
+	{figure: "memory, each of 20 further peers with a node, consumer: kithd", atMost: true, bound: 1.5},
+	{figure: "idle CPU, one peer, two pods, consumer: kithd", atMost: true, bound: 0.5},
+	{figure: "idle CPU, one peer, two pods, provider: kithd", atMost: true, bound: 0.5},
+	{figure: "written to disk in an idle day, one peer, two pods, consumer: engine and kithd", atMost: true, bound: 200},
+	{figure: "written to disk in an idle day, one peer, two pods, provider: engine and kithd", atMost: true, bound: 200},
+	{figure: "database and log, the largest while 1000 pods came and went", atMost: true, bound: 128},
+	{figure: "memory, one peer, two pods, consumer: engine and kithd", atMost: true, bound: 480},
+	{figure: "memory, one peer, two pods, provider: engine and kithd", atMost: true, bound: 480},
+}
+
+// Verdict is a target and what came of it.
+type Verdict struct {
+	Figure string  `json:"figure"`
+	Unit   string  `json:"unit"`
+	N      int     `json:"n"`
+	Wanted string  `json:"wanted"` // such as "≤ 60"
+	Value  float64 `json:"value"`
+	Met    bool    `json:"met"`
+}
+
+// judge compares what was measured with the targets.
+func (r *Report) judge() {
+	r.Targets = nil
+	for _, t := range targets {
+		for _, f := range r.Figures {
+			if f.Name != t.figure {
+				continue
+			}
+			v := Verdict{Figure: f.Name, Unit: f.Unit, N: f.N, Value: f.Median}
+			if t.atMost {
+				v.Wanted, v.Met = "≤ "+digits(t.bound), v.Value <= t.bound
+			} else {
+				v.Wanted, v.Met = "≥ "+digits(t.bound), v.Value >= t.bound
+			}
+			r.Targets = append(r.Targets, v)
+		}
+	}
+}
+
+func (r *Report) verdicts(to io.Writer) {
+	if len(r.Targets) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\nn\tmedian\twanted\tunit\t\t figure")
+	for _, v := range r.Targets {
+		verdict := "met"
+		if !v.Met {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t %s\n", v.N, digits(v.Value), v.Wanted, v.Unit, verdict, v.Figure)
+	}
+	_ = w.Flush()
+}
