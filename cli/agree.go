@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
@@ -21,20 +22,20 @@ import (
 )
 
 // ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.
-func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
+func (p commands) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
 	return confirming(p, c, timeout, peer, ask.Wait, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
 		return kithd.Ask(ctx, peer, ask, report)
 	})
 }
 
 // confirming makes a long call in which a peer is asked. With wait, the owner is asked for his word as soon as the call waits for it.
-func confirming[T any](p *program, c *cobra.Command, timeout time.Duration, peer string, wait bool, call func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
-	return long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (T, error) {
+func confirming[T any](p commands, c *cobra.Command, timeout time.Duration, peer string, wait bool, call func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
+	return program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (T, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		var seen *api.Confirmation
 		answer, err := call(ctx, kithd, func(step api.Progress) {
-			progress.report(step)
+			progress.Report(step)
 			if step.Confirm == nil || !wait || seen != nil && seen.Code == step.Confirm.Code && slices.Equal(seen.Terms, step.Confirm.Terms) {
 				return
 			}
@@ -42,7 +43,7 @@ func confirming[T any](p *program, c *cobra.Command, timeout time.Duration, peer
 			var word api.PeerConfirm
 			var err error
 			name := cmp.Or(step.Peer, peer) // an address is no name to confirm
-			progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
+			progress.Above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
 			if err == nil {
 				_, err = kithd.ConfirmPeer(ctx, name, word)
 			}
@@ -58,9 +59,9 @@ func confirming[T any](p *program, c *cobra.Command, timeout time.Duration, peer
 	})
 }
 
-func (p *program) confirmCommand() *cobra.Command {
+func (p commands) confirmCommand() *cobra.Command {
 	var word api.PeerConfirm
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "confirm NAME|ID",
 		Short: "Confirm the code of a peer that accepted, or its terms",
 		Long: `Confirm the code of a peer that accepted, or its terms. Nothing is signed before.
@@ -69,7 +70,7 @@ The code shows that the key is the peer's, and nobody stands in between: the oth
 give the code as it is on the other screen: another one than here may be mistyped once, and then takes the request back. A terminal asks
 when no flag says anything; Enter alone means later, and the request stands. Terms that go beyond what was asked for, such as prices, need --terms.`,
 		Example: "  kith confirm bob\n  kith confirm bob --code 069210\n  kith confirm bob --terms\n  kith confirm bob --reject",
-		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			var err error
 			if word.Code, err = api.ParseCode("code", word.Code); err != nil {
@@ -83,13 +84,13 @@ when no flag says anything; Enter alone means later, and the request stands. Ter
 					return err
 				}
 			}
-			peer, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Peer, error) {
+			peer, err := program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (api.Peer, error) {
 				return kithd.ConfirmPeer(ctx, args[0], word)
 			})
 			if err == nil && peer.Confirm != nil {
 				return stillToConfirm(args[0], *peer.Confirm)
 			}
-			return answer(p, peer, err, p.showAsked)
+			return program.Answer(p.Program, peer, err, p.showAsked)
 		},
 	})
 	c.Flags().StringVar(&word.Code, "code", "", "the six digits on the peer's screen")
@@ -99,8 +100,8 @@ when no flag says anything; Enter alone means later, and the request stands. Ter
 }
 
 // askToAgree asks for the word on what a peer accepted.
-func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, error) {
-	peer, err := callAbout(p, c, (*client.Client).Peer, name)
+func (p commands) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, error) {
+	peer, err := program.CallAbout(p.Program, c, (*client.Client).Peer, name)
 	if err != nil {
 		return api.PeerConfirm{}, err
 	}
@@ -111,14 +112,14 @@ func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, er
 }
 
 // agree asks the person at the terminal; without one the error says what to do.
-func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation) (word api.PeerConfirm, err error) {
-	if !p.asks() {
+func (p commands) agree(ctx context.Context, peer string, asked api.Confirmation) (word api.PeerConfirm, err error) {
+	if !p.Asks() {
 		return word, stillToConfirm(peer, asked)
 	}
 	in := bufio.NewReader(p.In)
 	if asked.Code != "" {
-		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/n, Enter: later] ", screen.Clean(peer), p.style(true).Bold(identity.Spaced(screen.Clean(asked.Code))))
-		yes, err := p.yesOrNo(ctx, in, peer)
+		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/n, Enter: later] ", screen.Clean(peer), p.Style(true).Bold(identity.Spaced(screen.Clean(asked.Code))))
+		yes, err := yesOrNo(ctx, in, peer)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
 		}
@@ -130,7 +131,7 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 			fmt.Fprintf(p.Err, "  %s\n", screen.Clean(term))
 		}
 		fmt.Fprint(p.Err, "Agree to them? [y/n, Enter: later] ")
-		yes, err := p.yesOrNo(ctx, in, peer)
+		yes, err := yesOrNo(ctx, in, peer)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
 		}
@@ -140,8 +141,10 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 }
 
 // yesOrNo reads an answer that ends a request when it is no. So only the word itself is one: Enter and what is neither mean later.
-func (p *program) yesOrNo(ctx context.Context, in *bufio.Reader, peer string) (bool, error) {
-	switch text, err := p.line(ctx, in); {
+func yesOrNo(ctx context.Context, in *bufio.Reader, peer string) (bool, error) {
+	switch text, err := program.Line(ctx, in); {
+	case errors.Is(err, io.EOF):
+		return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
 	case err != nil:
 		return false, err
 	case text == "y" || text == "yes":
@@ -152,27 +155,6 @@ func (p *program) yesOrNo(ctx context.Context, in *bufio.Reader, peer string) (b
 	peer = screen.Clean(peer)
 	return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed, and nothing declined", Reason: "the answer was neither yes nor no",
 		Do: fmt.Sprintf("`kith confirm %[1]s` asks again while the request stands; `kith confirm %[1]s --reject` takes it back", peer)}
-}
-
-// line reads an answer, in small letters. Who leaves without one has said nothing.
-func (p *program) line(ctx context.Context, in *bufio.Reader) (string, error) {
-	line := make(chan string, 1)
-	go func() {
-		defer close(line)
-		text, err := in.ReadString('\n')
-		if err == nil || text != "" && errors.Is(err, io.EOF) {
-			line <- strings.ToLower(strings.TrimSpace(text))
-		}
-	}()
-	select {
-	case text, said := <-line:
-		if said {
-			return text, nil
-		}
-		return "", &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
 }
 
 // stillToConfirm says what is to be done where nobody can be asked.
@@ -188,7 +170,7 @@ func stillToConfirm(peer string, asked api.Confirmation) *api.Error {
 		for _, term := range asked.Terms {
 			terms = append(terms, screen.Clean(term))
 		}
-		e.Reason = strings.Join(nonEmpty(e.Reason, "its terms were not asked for: "+strings.Join(terms, ", ")), "; ")
+		e.Reason = strings.Join(screen.NonEmpty(e.Reason, "its terms were not asked for: "+strings.Join(terms, ", ")), "; ")
 		if e.Do == "" {
 			e.Do = fmt.Sprintf("`kith confirm %[1]s --terms` agrees, `kith confirm %[1]s --reject` takes the request back", peer)
 		} else {
@@ -211,20 +193,8 @@ func wholeID(typed string) string {
 	return strings.Join(groups, "-")
 }
 
-// asks reports whether there is somebody to ask: at a terminal that shows the question and takes the answer.
-func (p *program) asks() bool { return p.InTerminal && p.ErrTerminal }
-
-// sure is nil when the answer to a question is yes.
-func (p *program) sure(ctx context.Context, question string) error {
-	fmt.Fprintf(p.Err, "%s [y/N] ", question)
-	if text, _ := p.line(ctx, bufio.NewReader(p.In)); text == "y" || text == "yes" {
-		return nil
-	}
-	return &api.Error{Code: api.CodeConflict, Message: "nothing was done", Do: "`--yes` does it without asking"}
-}
-
-func (p *program) requestsCommand() *cobra.Command {
-	return p.lists(&cobra.Command{
+func (p commands) requestsCommand() *cobra.Command {
+	return p.Lists(&cobra.Command{
 		Use:   "requests [ID|PEER...]",
 		Short: "List the requests that wait for an answer",
 		Long: `List the requests that wait for an answer: incoming ones for yours, outgoing ones for the peer's owner.
@@ -233,13 +203,13 @@ WOULD GET says of an incoming one what the peer gets if you accept now, which is
 free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoing one it says what was asked for. A laptop that asks
 to be tethered wants this cluster to run it: what its users get here is in the TetherPolicy that selects it (see docs/modes.md).`,
 		Example: "  kith requests\n  kith accept $(kith requests -o json | jq -r '.[0].id')",
-		Args:    between(0, -1), ValidArgsFunction: p.completeRequests(-1),
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completeRequests(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return list(p, c, args, listing[api.Request]{
-				get: (*client.Client).Requests, match: func(r api.Request, name string) bool {
+			return program.List(p.Program, c, args, program.Listing[api.Request]{
+				Get: (*client.Client).Requests, Match: func(r api.Request, name string) bool {
 					return strings.HasPrefix(r.ID, name) || r.Peer == name || sameID(r.PeerID, name)
-				}, noun: "request", others: "kith requests",
-				columns: []screen.Column[api.Request]{
+				}, Noun: "request", Others: "kith requests",
+				Columns: []screen.Column[api.Request]{
 					{Title: "ID", Cell: func(r api.Request) string { return r.ID }},
 					{Title: "PEER", Cell: func(r api.Request) string { return r.Peer }},
 					{Title: "CODE", Cell: func(r api.Request) string { return identity.Spaced(r.Code) }},
@@ -247,14 +217,26 @@ to be tethered wants this cluster to run it: what its users get here is in the T
 					{Title: "DIRECTION", Cell: func(r api.Request) string { return string(r.Direction) }, Wide: true},
 					{Title: "ASKED", Cell: func(r api.Request) string { return r.Asked.String() }, Wide: true},
 					{Title: "STATE", Cell: func(r api.Request) string { return string(r.State) }, Wide: true},
-					{Title: "EXPIRES", Cell: func(r api.Request) string { return p.until(r.Expires) }},
+					{Title: "EXPIRES", Cell: func(r api.Request) string { return p.Until(r.Expires) }},
 					{Title: "PEER ID", Cell: func(r api.Request) string { return r.PeerID }, Wide: true},
 					{Title: "ADDRESS", Cell: func(r api.Request) string { return r.Address }, Wide: true},
-					{Title: "CREATED", Cell: func(r api.Request) string { return p.ago(r.Created) }, Wide: true},
-				}, none: "no requests are waiting",
-				notes: func(r api.Request) []note { return []note{{r.ID, r.Refusal}, {r.ID, r.Means}} },
+					{Title: "CREATED", Cell: func(r api.Request) string { return p.Ago(r.Created) }, Wide: true},
+				}, None: "no requests are waiting",
+				Notes: func(r api.Request) []program.Note { return program.Notes(r.ID, r.Refusal, r.Means) },
 			})
 		},
+	})
+}
+
+func (p commands) completeRequests(most int) program.Completion {
+	return program.Complete(p.Program, most, (*client.Client).Requests, func(r api.Request) string {
+		if r.Direction == api.Outgoing {
+			return ""
+		}
+		if r.Tether {
+			return program.Word(r.ID, r.ID, r.Peer+" asks this cluster to run it")
+		}
+		return program.Word(r.ID, r.ID, r.Peer+" would get "+r.Grants())
 	})
 }
 
@@ -283,9 +265,9 @@ func amountsOf(r api.Request) string {
 	return "asked " + api.Change(r.InForce, r.Asked, nil)
 }
 
-func (p *program) acceptCommand() *cobra.Command {
+func (p commands) acceptCommand() *cobra.Command {
 	var sure bool
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "accept ID|PEER",
 		Short: "Accept a peer's request",
 		Long: `Accept a peer's request for resources. A terminal shows what the peer gets, and asks whether to go on; no more than that is
@@ -294,24 +276,24 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 The request of a laptop to be run by this cluster is accepted in the same way. It becomes a node with all it has, and its users may do
 here what the TetherPolicy that selects it says.`,
 		Example: "  kith requests\n  kith accept alice\n  kith accept alice-7f3a --yes",
-		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			id := args[0]
 			var shown api.Resources
 			switch {
 			case sure:
-			case !p.asks():
-				return noTerminal()
+			case !p.Asks():
+				return program.NoTerminal()
 			default:
 				var err error
 				if id, shown, err = p.show(c, id); err != nil {
 					return err
 				}
 			}
-			r, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Request, error) {
+			r, err := program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (api.Request, error) {
 				return kithd.Accept(ctx, id, shown)
 			})
-			return answer(p, r, err, func(r api.Request) {
+			return program.Answer(p.Program, r, err, func(r api.Request) {
 				gets := "it gets " + r.Grants()
 				if r.Tether {
 					gets = r.Grants()
@@ -328,8 +310,8 @@ here what the TetherPolicy that selects it says.`,
 }
 
 // show shows what a yes gives, asks whether it is meant, and gives the request by its ID with what was shown of it.
-func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resources, err error) {
-	r, err := callAbout(p, c, (*client.Client).Request, ref)
+func (p commands) show(c *cobra.Command, ref string) (id string, shown api.Resources, err error) {
+	r, err := program.CallAbout(p.Program, c, (*client.Client).Request, ref)
 	if err != nil || r.Refusal != "" { // kithd will say so
 		return ref, nil, err
 	}
@@ -338,20 +320,20 @@ func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resou
 		question = fmt.Sprintf("%s is a laptop that asks to be run by this cluster. With a yes %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 	}
 	if r.Code != "" {
-		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(identity.Spaced(screen.Clean(r.Code))))
+		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.Style(true).Bold(identity.Spaced(screen.Clean(r.Code))))
 	}
-	return r.ID, r.Granted, p.sure(c.Context(), question+"Accept?")
+	return r.ID, r.Granted, p.Sure(c.Context(), question+"Accept?")
 }
 
-func (p *program) declineCommand() *cobra.Command {
-	return p.things(&cobra.Command{
+func (p commands) declineCommand() *cobra.Command {
+	return p.Things(&cobra.Command{
 		Use:     "decline ID|PEER",
 		Short:   "Decline a peer's request",
 		Example: "  kith decline alice\n  kith decline alice-7f3a",
-		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := callAbout(p, c, (*client.Client).Decline, args[0])
-			return answer(p, r, err, func(r api.Request) { fmt.Fprintf(p.Out, "declined %s\n", screen.Clean(r.Peer)) })
+			r, err := program.CallAbout(p.Program, c, (*client.Client).Decline, args[0])
+			return program.Answer(p.Program, r, err, func(r api.Request) { fmt.Fprintf(p.Out, "declined %s\n", screen.Clean(r.Peer)) })
 		},
 	})
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 )
 
-func (p *program) bugReportCommand() *cobra.Command {
+func (p commands) bugReportCommand() *cobra.Command {
 	var file string
 	var yes bool
 	c := &cobra.Command{
@@ -29,9 +30,9 @@ Not in it are Secrets, ConfigMaps, environments, arguments and volumes of pods, 
 or a password in a log is taken out. Names and IP addresses are in it: read it before you give it to others. It is for you
 alone to read (mode 0600). Without a running kithd it has what this machine says without.`,
 		Example: "  kith bugreport\n  kith bugreport --yes -o /tmp/kith.tar.gz",
-		Args:    between(0, 0),
+		Args:    program.Between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if !yes && !p.asks() {
+			if !yes && !p.Asks() {
 				return &api.Error{Code: api.CodeConfirm, Message: "nothing was written", Reason: "there is no terminal to ask at", Do: "`kith bugreport --yes` writes it without asking"}
 			}
 			archive, err := p.report(c.Context())
@@ -49,7 +50,7 @@ alone to read (mode 0600). Without a running kithd it has what this machine says
 				fmt.Fprintf(p.Err, "%9s  %s\n", bytesOf(f.Size), screen.Clean(f.Name))
 			}
 			if !yes {
-				if err := p.sure(c.Context(), fmt.Sprintf("Write these %d files, %s compressed, to %s?", len(files), bytesOf(int64(len(archive))), file)); err != nil {
+				if err := p.Sure(c.Context(), fmt.Sprintf("Write these %d files, %s compressed, to %s?", len(files), bytesOf(int64(len(archive))), file)); err != nil {
 					return err
 				}
 			}
@@ -69,10 +70,10 @@ alone to read (mode 0600). Without a running kithd it has what this machine says
 const maxReport = 24 << 20
 
 // report has kithd make the report or, when none answers, its program what can be made without.
-func (p *program) report(ctx context.Context) ([]byte, error) {
-	kithd := p.kithd()
+func (p commands) report(ctx context.Context) ([]byte, error) {
+	kithd := p.Client()
 	defer kithd.Close()
-	defer p.progress("the report is made").stop()
+	defer p.Progress("the report is made").Stop()
 	archive, err := kithd.BugReport(ctx)
 	if err == nil || !unreachable(err) {
 		return archive, err

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kith.dev/cli"
+	"kith.dev/cli/program"
 	"kith.dev/core/api"
 	"kith.dev/core/api/verdict"
 	"kith.dev/core/trust/contract"
@@ -144,7 +145,7 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 	if k.kithd == "" {
 		k.kithd = os.Args[0]
 	}
-	code = cli.Run(k.ctx, cli.Env{
+	code = cli.Run(k.ctx, program.Env{
 		Args: args, In: k.in, Out: &o, Err: &e, Now: func() time.Time { return now },
 		Getenv: func(name string) string {
 			switch {

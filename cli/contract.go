@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
@@ -18,7 +19,7 @@ import (
 	"kith.dev/core/trust/contract"
 )
 
-func (p *program) contractCommand() *cobra.Command {
+func (p commands) contractCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "contract",
 		Short:   "List, show and verify what was signed with peers",
@@ -28,63 +29,69 @@ func (p *program) contractCommand() *cobra.Command {
 	list := p.contractListCommand()
 	c.RunE = list.RunE
 	c.AddCommand(list, p.contractShowCommand(), p.contractVerifyCommand())
-	return p.lists(c)
+	return p.Lists(c)
 }
 
-func (p *program) contractListCommand() *cobra.Command {
-	return p.lists(&cobra.Command{
+func (p commands) contractListCommand() *cobra.Command {
+	return p.Lists(&cobra.Command{
 		Use:     "list [NAME|ID|PEER...]",
 		Aliases: []string{"ls"},
 		Short:   "List the contracts that are kept here",
 		Long:    "List the contracts that are kept here: from-bob-… gives this cluster resources of bob's, to-bob-… gives bob some of this one.",
 		Example: "  kith contract list\n  kith contract list bob -o yaml",
-		Args:    between(0, -1), ValidArgsFunction: p.completeContracts(-1),
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completeContracts(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return list(p, c, args, listing[api.Contract]{
-				get: (*client.Client).Contracts, match: func(x api.Contract, name string) bool {
+			return program.List(p.Program, c, args, program.Listing[api.Contract]{
+				Get: (*client.Client).Contracts, Match: func(x api.Contract, name string) bool {
 					return x.Name == name || x.ID == name || x.Peer == name || sameID(x.PeerID, name)
-				}, noun: "contract", others: "kith contract list",
-				columns: []screen.Column[api.Contract]{
+				}, Noun: "contract", Others: "kith contract list",
+				Columns: []screen.Column[api.Contract]{
 					{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
 					{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
 					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
 					{Title: "DEVICES", Need: true, Cell: func(x api.Contract) string { return screen.Devices(x.Used, x.Resources) }},
-					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.until(x.NotAfter), "in ") }},
+					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.Until(x.NotAfter), "in ") }},
 					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
 					{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
 					{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
 					{Title: "ID", Cell: func(x api.Contract) string { return x.ID }, Wide: true},
 					{Title: "PEER ID", Cell: func(x api.Contract) string { return x.PeerID }, Wide: true},
-				}, none: "no contracts",
-				notes: func(x api.Contract) []note { return []note{{x.Name, x.Why}} },
+				}, None: "no contracts",
+				Notes: func(x api.Contract) []program.Note { return program.Notes(x.Name, x.Why) },
 			})
 		},
 	})
 }
 
-func (p *program) contractShowCommand() *cobra.Command {
+func (p commands) completeContracts(most int) program.Completion {
+	return program.Complete(p.Program, most, (*client.Client).Contracts, func(x api.Contract) string {
+		return program.Word(x.Name, x.ID, string(x.Role)+", "+string(x.State))
+	})
+}
+
+func (p commands) contractShowCommand() *cobra.Command {
 	var document bool
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:     "show NAME|ID|PEER",
 		Short:   "Show a contract",
 		Long:    "Show a contract. With -o json or yaml all of it, which `kith contract verify` takes anywhere; with --document the very bytes that were signed.",
 		Example: "  kith contract show bob\n  kith contract show from-bob-x7k2 -o json > contract.json\n  kith contract show bob --document | jq .",
-		Args:    between(1, 1), ValidArgsFunction: p.completeContracts(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completeContracts(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			x, err := callAbout(p, c, (*client.Client).Contract, args[0])
+			x, err := program.CallAbout(p.Program, c, (*client.Client).Contract, args[0])
 			if err == nil && document {
 				_, err := p.Out.Write(x.Document)
 				return err
 			}
-			return answer(p, x, err, p.showContract)
+			return program.Answer(p.Program, x, err, p.showContract)
 		},
 	})
 	c.Flags().BoolVar(&document, "document", false, "print the signed bytes and nothing else")
 	return c
 }
 
-func (p *program) showContract(x api.Contract) {
-	style := p.style(p.OutTerminal)
+func (p commands) showContract(x api.Contract) {
+	style := p.Style(p.OutTerminal)
 	fmt.Fprintf(p.Out, "%s, revision %d\n", style.Bold(screen.Clean(x.Name)), x.Revision)
 	line := func(name, text string) {
 		if text != "" {
@@ -106,7 +113,7 @@ func (p *program) showContract(x api.Contract) {
 		why  string
 	}{{"Made", x.Created, ""}, {"Begins", x.NotBefore, earlier(x.Created, x.NotBefore)}, {"Ends", x.NotAfter, ""}} {
 		if !t.time.IsZero() {
-			line(t.name, fmt.Sprintf("%s (%s%s)", t.time.Format(time.RFC3339), p.until(t.time), t.why))
+			line(t.name, fmt.Sprintf("%s (%s%s)", t.time.Format(time.RFC3339), p.Until(t.time), t.why))
 		}
 	}
 	for _, s := range x.Signatures {
@@ -122,15 +129,15 @@ func earlier(made, begins time.Time) string {
 	return fmt.Sprintf("; %s before it was made, since the clocks of two laptops differ", screen.Age(made.Sub(begins)))
 }
 
-func (p *program) contractVerifyCommand() *cobra.Command {
-	return p.things(&cobra.Command{
+func (p commands) contractVerifyCommand() *cobra.Command {
+	return p.Things(&cobra.Command{
 		Use:   "verify NAME|ID|PEER|FILE|-",
 		Short: "Check that a contract is what both sides signed",
 		Long: `Check that a contract is what both sides signed. It is done here, not by the daemon, and needs nothing but the
 contract: kithd is only asked for one that is given by name. A file is what "kith contract show -o json" or "kubectl get
 contract -o yaml" prints; - is the standard input. The exit code is 1 when a check fails.`,
 		Example: "  kith contract verify bob\n  kith contract verify ./contract.json\n  kubectl get contract from-bob-x7k2 -o yaml | kith contract verify -",
-		Args:    between(1, 1),
+		Args:    program.Between(1, 1),
 		ValidArgsFunction: func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 			names, _ := p.completeContracts(1)(c, args, begin)
 			return names, cobra.ShellCompDirectiveDefault
@@ -141,7 +148,7 @@ contract -o yaml" prints; - is the standard input. The exit code is 1 when a che
 				return err
 			}
 			r := verdict.Of(x)
-			done, err := p.machine(r)
+			done, err := p.Machine(r)
 			if err != nil {
 				return err
 			}
@@ -157,12 +164,12 @@ contract -o yaml" prints; - is the standard input. The exit code is 1 when a che
 }
 
 // contractOf takes the standard input, a file if there is one of that name, else a contract kithd knows.
-func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error) {
+func (p commands) contractOf(c *cobra.Command, name string) (api.Contract, error) {
 	var from io.Reader = p.In
 	if name != "-" {
 		f, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "/") {
-			return callAbout(p, c, (*client.Client).Contract, name)
+			return program.CallAbout(p.Program, c, (*client.Client).Contract, name)
 		}
 		if err != nil {
 			code := api.CodeInternal
@@ -184,8 +191,8 @@ func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error
 	return verdict.Read(screen.Clean(name), b)
 }
 
-func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
-	style := p.style(p.OutTerminal)
+func (p commands) showVerdict(x api.Contract, r api.VerifyResult) {
+	style := p.Style(p.OutTerminal)
 	for _, check := range r.Checks {
 		mark := style.Green("ok    ")
 		if !check.OK {
@@ -206,6 +213,6 @@ func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
 	if !d.InForce(p.Now()) {
 		in = "is NOT in force now"
 	}
-	fmt.Fprintf(p.Out, "  made %s; from %s (%s%s) to %s; it %s\n", d.Created.Format(time.RFC3339), d.NotBefore.Format(time.RFC3339), p.until(d.NotBefore), earlier(d.Created, d.NotBefore),
+	fmt.Fprintf(p.Out, "  made %s; from %s (%s%s) to %s; it %s\n", d.Created.Format(time.RFC3339), d.NotBefore.Format(time.RFC3339), p.Until(d.NotBefore), earlier(d.Created, d.NotBefore),
 		d.NotAfter.Format(time.RFC3339), in)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
@@ -18,10 +19,10 @@ const (
 	formUpdate = "nsupdate"
 )
 
-func (p *program) dnsRecordsCommand() *cobra.Command {
+func (p commands) dnsRecordsCommand() *cobra.Command {
 	var o api.DNSRecordsOptions
 	form := formZone
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "dns-records [DOMAIN]",
 		Short: "Print what to put into a DNS zone for others to find this cluster by",
 		Long: `Print what to put into a DNS zone for others to find this cluster by, where no multicast leads: from another network, or from
@@ -37,7 +38,7 @@ discovery.dnsDomains of their config.yaml.
 --format nsupdate prints input for nsupdate (BIND) or knsupdate (Knot DNS), which replaces what the zone had of this host. There DOMAIN is
 the zone itself.`,
 		Example: "  kith dns-records example.org\n  kith dns-records example.org --host lab --address 203.0.113.7\n  kith dns-records example.org --host @ --ttl 1m\n  kith dns-records example.org --format nsupdate | nsupdate -k key.conf",
-		Args:    between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.Domain = args[0]
@@ -45,10 +46,10 @@ the zone itself.`,
 			if form == formUpdate && o.Domain == "" {
 				return &api.Error{Code: api.CodeInvalid, Message: "nsupdate needs to know the zone", Field: "domain", Do: "`kith dns-records DOMAIN --format nsupdate`"}
 			}
-			records, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.DNSRecords, error) {
+			records, err := program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (api.DNSRecords, error) {
 				return kithd.DNSRecords(ctx, o)
 			})
-			return answer(p, records, err, func(r api.DNSRecords) {
+			return program.Answer(p.Program, records, err, func(r api.DNSRecords) {
 				if form == formUpdate {
 					fmt.Fprint(p.Out, screen.CleanLines(updates(r)))
 				} else {
@@ -60,8 +61,7 @@ the zone itself.`,
 	c.Flags().StringVar(&o.Host, "host", "", "what this machine is called in the zone, @ for the domain itself (default the cluster's name)")
 	c.Flags().StringSliceVar(&o.Addresses, "address", nil, "address at which others reach this machine; repeat it for several (default those on its LAN)")
 	c.Flags().DurationVar(&o.TTL, "ttl", 0, "how long others may keep the records (default 1h, addresses 5m)")
-	c.Flags().Var(&formatFlag{&form, []string{formZone, formUpdate}, formZone + " or " + formUpdate}, "format", "for which program: "+formZone+" or "+formUpdate+" (default zone)")
-	c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formZone, formUpdate}, cobra.ShellCompDirectiveNoFileComp))
+	program.OneOf(c, &form, "format", "", "for which program: %s (default zone)", formZone, formUpdate)
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/core/api"
 	"kith.dev/docs"
 )
@@ -15,14 +16,14 @@ import (
 // maxFound is how many places a word is shown at.
 const maxFound = 40
 
-func (p *program) docsCommand() *cobra.Command {
+func (p commands) docsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "docs [PAGE|WORD]",
 		Short: "Read the documentation, or look where it speaks of something",
 		Long: `Read the documentation. Without an argument its pages are listed; the name of one shows it, in $PAGER on a terminal; another word
 lists the places that speak of it.`,
 		Example: "  kith docs\n  kith docs pods\n  kith docs quota",
-		Args:    between(0, 1),
+		Args:    program.Between(0, 1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -66,7 +67,7 @@ func pages() (list []page) {
 }
 
 // read shows a text, on a terminal in the pager of the user.
-func (p *program) read(c *cobra.Command, text string) error {
+func (p commands) read(c *cobra.Command, text string) error {
 	if p.OutTerminal {
 		pager := strings.Fields(p.Getenv("PAGER")) // "less -R"
 		if len(pager) == 0 {
@@ -83,8 +84,8 @@ func (p *program) read(c *cobra.Command, text string) error {
 }
 
 // find lists the lines in which a word stands, each with its page and heading.
-func (p *program) find(word string) error {
-	style, found := p.style(p.OutTerminal), 0
+func (p commands) find(word string) error {
+	style, found := p.Style(p.OutTerminal), 0
 	for _, page := range pages() {
 		heading, shown := "", ""
 		for _, line := range strings.Split(page.text, "\n") {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/cli/program"
 	"kith.dev/core/api"
 )
 
@@ -19,7 +20,7 @@ func TestStatusSaysWhatIsOpenToTheLAN(t *testing.T) {
 		{&api.Exposed{To: "lan"}, "services to the LAN, this machine has no IPv4 address on a LAN\n"},
 	} {
 		var out bytes.Buffer
-		p := &program{Env: Env{Now: time.Now, Getenv: func(string) string { return "" }}}
+		p := commands{&program.Program{Env: program.Env{Now: time.Now, Getenv: func(string) string { return "" }}}}
 		p.showStatus(&out, api.Status{Exposed: tt.exposed})
 		if got := out.String(); !strings.Contains(got, tt.says) || strings.Contains(got, "Exposed") != (tt.exposed != nil) {
 			t.Errorf("%+v: %s", tt.exposed, got)

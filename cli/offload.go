@@ -8,17 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
-func (p *program) offloadCommand() *cobra.Command {
+func (p commands) offloadCommand() *cobra.Command {
 	var strategy string
 	var sameName bool
 	var peers []string
 	var timeout time.Duration
-	c := p.lists(&cobra.Command{
+	c := p.Lists(&cobra.Command{
 		Use:   "offload [NAMESPACE]",
 		Short: "Let the pods of a namespace run at peers, or list such namespaces",
 		Long: `Let the pods of a namespace run at peers. The ordinary scheduler decides which of them do. Without a namespace,
@@ -26,7 +27,7 @@ list those that are offloaded.
 
 Doing it again changes the options. Pods that run already stay where they are.`,
 		Example: "  kith offload\n  kith offload shop\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name",
-		Args:    between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
@@ -38,22 +39,22 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 			if err := options.Check(); err != nil {
 				return err
 			}
-			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Offload, error) {
-				return kithd.Offload(ctx, args[0], options, progress.report)
+			o, err := program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (api.Offload, error) {
+				return kithd.Offload(ctx, args[0], options, progress.Report)
 			})
-			return answer(p, o, err, p.showOffload)
+			return program.Answer(p.Program, o, err, p.showOffload)
 		},
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
-	timeoutFlag(c, &timeout, "how long to wait for the peers")
+	program.TimeoutFlag(c, &timeout, "how long to wait for the peers")
 	c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions([]string{"both", "remote", "local"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("peers", p.completePeers(-1))
 	return c
 }
 
-func (p *program) showOffload(o api.Offload) {
+func (p commands) showOffload(o api.Offload) {
 	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", screen.Clean(o.Namespace), o.Strategy)
 	if o.Why != "" {
 		fmt.Fprintf(p.Out, ": %s", screen.Clean(o.Why))
@@ -77,8 +78,8 @@ func twin(t api.Twin) string {
 	return t.Peer + ": not ready"
 }
 
-func (p *program) listOffloads(c *cobra.Command) error {
-	return list(p, c, nil, listing[api.Offload]{get: (*client.Client).Offloads, columns: []screen.Column[api.Offload]{
+func (p commands) listOffloads(c *cobra.Command) error {
+	return program.List(p.Program, c, nil, program.Listing[api.Offload]{Get: (*client.Client).Offloads, Columns: []screen.Column[api.Offload]{
 		{Title: "NAMESPACE", Cell: func(o api.Offload) string { return o.Namespace }},
 		{Title: "STRATEGY", Cell: func(o api.Offload) string { return string(o.Strategy) }},
 		{Title: "PEERS", Cell: func(o api.Offload) string {
@@ -98,16 +99,22 @@ func (p *program) listOffloads(c *cobra.Command) error {
 			return strings.Join(twins, "; ")
 		}},
 		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
-	}, none: "no namespace is offloaded; `kith offload NAMESPACE` does it", notes: func(o api.Offload) []note {
-		notes := []note{{o.Namespace, o.Why}}
+	}, None: "no namespace is offloaded; `kith offload NAMESPACE` does it", Notes: func(o api.Offload) []program.Note {
+		notes := program.Notes(o.Namespace, o.Why)
 		for _, t := range o.Twins {
-			notes = append(notes, note{o.Namespace + " at " + t.Peer, t.Why})
+			notes = append(notes, program.Note{About: o.Namespace + " at " + t.Peer, Text: t.Why})
 		}
 		return notes
 	}})
 }
 
-func (p *program) unoffloadCommand() *cobra.Command {
+func (p commands) completeOffloads() program.Completion {
+	return program.Complete(p.Program, 1, (*client.Client).Offloads, func(o api.Offload) string {
+		return program.Word(o.Namespace, o.Namespace, screen.Count(o.Pods.Abroad, "pod")+" abroad")
+	})
+}
+
+func (p commands) unoffloadCommand() *cobra.Command {
 	var options api.UnoffloadOptions
 	dry := false
 	c := &cobra.Command{
@@ -119,7 +126,7 @@ that one refuses to let go stays where it is and is asked for again every two se
 When --timeout is over, the command fails and says which budget holds which pod. The pods go on coming home as budgets allow;
 with --force they come at once.`,
 		Example: "  kith unoffload shop\n  kith unoffload shop --dry-run\n  kith unoffload shop --force",
-		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads(),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completeOffloads(),
 		RunE: func(c *cobra.Command, args []string) error {
 			if dry {
 				return p.wouldUnoffload(c, args[0], options)
@@ -128,8 +135,8 @@ with --force they come at once.`,
 			if bound > 0 {
 				bound += answerWithin // kithd says more when it ends the wait
 			}
-			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, progress *progress) (any, error) {
-				return nil, kithd.Unoffload(ctx, args[0], options, progress.report)
+			_, err := program.Long(p.Program, c, bound, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (any, error) {
+				return nil, kithd.Unoffload(ctx, args[0], options, progress.Report)
 			})
 			if err == nil {
 				fmt.Fprintf(p.Out, "%s is home\n", args[0])
@@ -139,14 +146,14 @@ with --force they come at once.`,
 	}
 	c.Flags().DurationVar(&options.Wait, "timeout", 5*time.Minute, "how long to wait for the pods, for example 90s; 0 waits as long as it takes")
 	c.Flags().BoolVar(&options.Force, "force", false, "bring them home against PodDisruptionBudgets")
-	dryRunFlag(c, &dry)
+	program.DryRunFlag(c, &dry)
 	return c
 }
 
 // wouldUnoffload says what it would do to bring a namespace home.
-func (p *program) wouldUnoffload(c *cobra.Command, namespace string, options api.UnoffloadOptions) error {
+func (p commands) wouldUnoffload(c *cobra.Command, namespace string, options api.UnoffloadOptions) error {
 	options.DryRun = true
-	all, err := call(p, c, func(kithd *client.Client, ctx context.Context) ([]api.Offload, error) {
+	all, err := program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) ([]api.Offload, error) {
 		if err := kithd.Unoffload(ctx, namespace, options, nil); err != nil {
 			return nil, err
 		}
@@ -174,7 +181,7 @@ func (p *program) wouldUnoffload(c *cobra.Command, namespace string, options api
 		}
 		effects = append(effects, "no pod of "+namespace+" goes to a peer any more")
 	}
-	p.would(effects...)
+	p.Would(effects...)
 	return nil
 }
 

@@ -12,18 +12,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
-func (p *program) peerCommand() *cobra.Command {
-	var amounts amounts
+func (p commands) peerCommand() *cobra.Command {
+	var amounts program.Amounts
 	var wait bool
 	var timeout time.Duration
 	var code string
 	var withdraw bool
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "peer NAME|ID|HOST:PORT",
 		Short: "Ask a peer for resources, and wait for its answer",
 		Long: `Ask a peer for resources, and wait for its answer.
@@ -43,9 +44,9 @@ asked for: that is said here, and by "kith peers".
 When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer. --withdraw
 takes it back, and leaves a contract in force as it is.`,
 		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --gpu 1\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
-		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			asked, err := amounts.asked()
+			asked, err := amounts.Asked()
 			if err != nil {
 				return err
 			}
@@ -66,22 +67,22 @@ takes it back, and leaves a contract in force as it is.`,
 					Do:     fmt.Sprintf("`kith peer %[1]s` waits again, `kith peer %[1]s --withdraw` takes it back", args[0]),
 				}
 			}
-			return answer(p, peer, err, p.showAsked)
+			return program.Answer(p.Program, peer, err, p.showAsked)
 		},
 	})
-	amounts.flags(c)
+	amounts.Flags(c)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the peer's screen")
 	c.Flags().BoolVar(&withdraw, "withdraw", false, "take back the request that waits for an answer; a contract in force stays")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
-	timeoutFlag(c, &timeout, "how long to wait for the answer")
+	program.TimeoutFlag(c, &timeout, "how long to wait for the answer")
 	c.AddCommand(p.peerAddCommand())
 	return c
 }
 
 // withdraw takes back what waits for a peer's answer.
-func (p *program) withdraw(c *cobra.Command, name string) error {
-	peer, err := callAbout(p, c, (*client.Client).Withdraw, name)
-	return answer(p, peer, err, func(peer api.Peer) {
+func (p commands) withdraw(c *cobra.Command, name string) error {
+	peer, err := program.CallAbout(p.Program, c, (*client.Client).Withdraw, name)
+	return program.Answer(p.Program, peer, err, func(peer api.Peer) {
 		fmt.Fprintf(p.Out, "the request to %s is taken back\n", screen.Clean(peer.Name))
 		if peer.Outgoing == api.StateConnected {
 			p.showAsked(peer)
@@ -89,8 +90,8 @@ func (p *program) withdraw(c *cobra.Command, name string) error {
 	})
 }
 
-func (p *program) showAsked(peer api.Peer) {
-	style := p.style(p.OutTerminal)
+func (p commands) showAsked(peer api.Peer) {
+	style := p.Style(p.OutTerminal)
 	name := screen.Clean(peer.Name)
 	if peer.Unchanged {
 		fmt.Fprintf(p.Out, "nothing changes: %s grants that already\n", name)
@@ -128,8 +129,8 @@ func (p *program) showAsked(peer api.Peer) {
 	}
 }
 
-func (p *program) peerAddCommand() *cobra.Command {
-	return p.things(&cobra.Command{
+func (p commands) peerAddCommand() *cobra.Command {
+	return p.Things(&cobra.Command{
 		Use:   "add NAME|HOST:PORT",
 		Short: "Make a cluster known that is not found by itself",
 		Long: `Make a cluster known that is not found by itself.
@@ -138,20 +139,20 @@ A NAME in the DNS leads to what its SRV records name ("kith dns-records" prints 
 port 6450. If a TXT record there has the fingerprint of a key, nobody with another key is added. The name is followed from then on:
 when its records change, the peer is looked for where they lead. An address is kept as it is.`,
 		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add corp.example.org\n  kith peer add bob.example.org:7000\n  kith peer add '[2001:db8::20]:6450'\n  kith peer add fe80::20%wlan0",
-		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    program.Between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			peer, err := callAbout(p, c, (*client.Client).AddPeer, args[0])
-			return answer(p, peer, err, func(peer api.Peer) {
+			peer, err := program.CallAbout(p.Program, c, (*client.Client).AddPeer, args[0])
+			return program.Answer(p.Program, peer, err, func(peer api.Peer) {
 				fmt.Fprintf(p.Out, "found %s, ID %s\n", screen.Clean(peer.Name), screen.Clean(peer.ID))
 			})
 		},
 	})
 }
 
-func (p *program) unpeerCommand() *cobra.Command {
+func (p commands) unpeerCommand() *cobra.Command {
 	var sure, all, dry bool
 	var timeout time.Duration
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "unpeer NAME|ID",
 		Short: "End a peering, both directions",
 		Long: `End a peering, both directions.
@@ -160,7 +161,7 @@ Pods of this cluster that run at the peer come home with their grace period; gue
 that is pending is taken back. With pods on the way, a terminal asks first. --all ends every peering at once, as the
 removal of Kith does, so that nobody keeps resources for a laptop that does not come back.`,
 		Example: "  kith unpeer bob\n  kith unpeer bob --dry-run\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
-		Args:    between(0, 1), ValidArgsFunction: p.completePeers(1),
+		Args:    program.Between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
@@ -171,33 +172,33 @@ removal of Kith does, so that nobody keeps resources for a laptop that does not 
 				return &api.Error{Code: api.CodeInvalid, Message: "which peer?", Do: "`kith peers` lists them, and `kith unpeer --all` ends the peerings with all of them", Field: "peer"}
 			}
 			if dry {
-				peer, err := callAbout(p, c, (*client.Client).WouldUnpeer, args[0])
-				return answer(p, peer, err, func(peer api.Peer) { p.would(endings(peer)...) })
+				peer, err := program.CallAbout(p.Program, c, (*client.Client).WouldUnpeer, args[0])
+				return program.Answer(p.Program, peer, err, func(peer api.Peer) { p.Would(endings(peer)...) })
 			}
 			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
 			}
-			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
-				return kithd.Unpeer(ctx, args[0], progress.report)
+			peer, err := program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (api.Peer, error) {
+				return kithd.Unpeer(ctx, args[0], progress.Report)
 			})
-			return answer(p, peer, err, p.showEnded)
+			return program.Answer(p.Program, peer, err, p.showEnded)
 		},
 	})
 	c.Flags().BoolVar(&all, "all", false, "end the peerings with all peers")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
-	dryRunFlag(c, &dry)
-	timeoutFlag(c, &timeout, "how long to wait for the end")
+	program.DryRunFlag(c, &dry)
+	program.TimeoutFlag(c, &timeout, "how long to wait for the end")
 	return c
 }
 
-func (p *program) showEnded(peer api.Peer) {
+func (p commands) showEnded(peer api.Peer) {
 	fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
 }
 
 // unpeerAll ends all peerings side by side: one that takes long, for its pods have long grace periods, holds up no other. With -o the
 // peers are a list.
-func (p *program) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Duration) error {
-	peers, err := call(p, c, (*client.Client).Peers)
+func (p commands) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Duration) error {
+	peers, err := program.Call(p.Program, c, (*client.Client).Peers)
 	if err != nil {
 		return err
 	}
@@ -207,18 +208,18 @@ func (p *program) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Durat
 	}
 	var moves []string
 	for _, x := range peers {
-		moves = append(moves, nonEmpty(moved(x))...)
+		moves = append(moves, screen.NonEmpty(moved(x))...)
 	}
-	if len(moves) > 0 && !sure && p.asks() {
-		if err := p.sure(c.Context(), strings.Join(moves, "; ")+". Go on?"); err != nil {
+	if len(moves) > 0 && !sure && p.Asks() {
+		if err := p.Sure(c.Context(), strings.Join(moves, "; ")+". Go on?"); err != nil {
 			return err
 		}
 	}
 	answers, errs := make([]api.Peer, len(peers)), make([]error, len(peers))
-	_, _ = long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (any, error) {
+	_, _ = program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (any, error) {
 		var running sync.WaitGroup
 		for i, x := range peers {
-			running.Go(func() { answers[i], errs[i] = kithd.Unpeer(ctx, x.ID, progress.report) })
+			running.Go(func() { answers[i], errs[i] = kithd.Unpeer(ctx, x.ID, progress.Report) })
 		}
 		running.Wait()
 		return nil, nil
@@ -236,7 +237,7 @@ func (p *program) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Durat
 			code = cmp.Or(code, e.Code)
 		}
 	}
-	if err := answer(p, ended, nil, func(ended []api.Peer) {
+	if err := program.Answer(p.Program, ended, nil, func(ended []api.Peer) {
 		for _, x := range ended {
 			p.showEnded(x)
 		}
@@ -247,17 +248,17 @@ func (p *program) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Durat
 }
 
 // wouldUnpeerAll says what the end of all peerings would do.
-func (p *program) wouldUnpeerAll(c *cobra.Command, peers []api.Peer) error {
+func (p commands) wouldUnpeerAll(c *cobra.Command, peers []api.Peer) error {
 	would := []api.Peer{}
 	var effects []string
 	for _, x := range peers {
-		peer, err := callAbout(p, c, (*client.Client).WouldUnpeer, x.ID)
+		peer, err := program.CallAbout(p.Program, c, (*client.Client).WouldUnpeer, x.ID)
 		if err != nil {
 			return err
 		}
 		would, effects = append(would, peer), append(effects, endings(peer)...)
 	}
-	return answer(p, would, nil, func([]api.Peer) { p.would(effects...) })
+	return program.Answer(p.Program, would, nil, func([]api.Peer) { p.Would(effects...) })
 }
 
 // ends reports whether there is a peering to end, or a question to take back. A peer's own question is answered, not ended.
@@ -266,7 +267,7 @@ func ends(x api.Peer) bool {
 	return slices.Contains(agreed, x.Incoming) || slices.Contains(append(agreed, api.StateRequested), x.Outgoing)
 }
 
-func (p *program) forgetCommand() *cobra.Command {
+func (p commands) forgetCommand() *cobra.Command {
 	var sure, dry bool
 	c := &cobra.Command{
 		Use:   "forget NAME|ID",
@@ -275,17 +276,17 @@ func (p *program) forgetCommand() *cobra.Command {
 
 Pods that run there are started at home again. When the peer comes back it is a stranger.`,
 		Example: "  kith forget bob\n  kith forget bob --dry-run",
-		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if dry {
-				peer, err := callAbout(p, c, (*client.Client).Peer, args[0])
+				peer, err := program.CallAbout(p.Program, c, (*client.Client).Peer, args[0])
 				if err == nil {
-					_, err = call(p, c, func(kithd *client.Client, ctx context.Context) (any, error) {
+					_, err = program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (any, error) {
 						return nil, kithd.WouldForget(ctx, args[0])
 					})
 				}
 				if err == nil {
-					p.would(append(endings(peer), screen.Clean(peer.Name)+" is forgotten: when it comes back it is a stranger")...)
+					p.Would(append(endings(peer), screen.Clean(peer.Name)+" is forgotten: when it comes back it is a stranger")...)
 				}
 				return err
 			}
@@ -293,7 +294,7 @@ Pods that run there are started at home again. When the peer comes back it is a 
 			if err != nil {
 				return err
 			}
-			_, err = call(p, c, func(kithd *client.Client, ctx context.Context) (any, error) {
+			_, err = program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (any, error) {
 				return nil, kithd.ForgetPeer(ctx, args[0])
 			})
 			if err == nil {
@@ -303,15 +304,15 @@ Pods that run there are started at home again. When the peer comes back it is a 
 		},
 	}
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
-	dryRunFlag(c, &dry)
+	program.DryRunFlag(c, &dry)
 	return c
 }
 
 // confirmMoves asks before pods move, or end, with the end of a peering. Scripts are not asked: they have said what they want.
-func (p *program) confirmMoves(c *cobra.Command, sure bool, name string) (api.Peer, error) {
-	peer, err := callAbout(p, c, (*client.Client).Peer, name)
-	if will := moved(peer); err == nil && will != "" && !sure && p.asks() {
-		err = p.sure(c.Context(), will+". Go on?")
+func (p commands) confirmMoves(c *cobra.Command, sure bool, name string) (api.Peer, error) {
+	peer, err := program.CallAbout(p.Program, c, (*client.Client).Peer, name)
+	if will := moved(peer); err == nil && will != "" && !sure && p.Asks() {
+		err = p.Sure(c.Context(), will+". Go on?")
 	}
 	return peer, err
 }

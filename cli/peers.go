@@ -7,14 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/core/trust/identity"
 )
 
-func (p *program) peersCommand() *cobra.Command {
-	return p.lists(&cobra.Command{
+func (p commands) peersCommand() *cobra.Command {
+	return p.Lists(&cobra.Command{
 		Use:   "peers [NAME|ID...]",
 		Short: "List the clusters that are known here",
 		Long: `List the clusters that are known here.
@@ -27,14 +28,12 @@ give, should you ask. TETHER says which of the two runs the other: "runs this la
 "run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use;
 PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the peer, and the peer's here, have their addresses.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
-		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return list(p, c, args, listing[api.Peer]{
-				get: (*client.Client).Peers, match: isPeer, noun: "peer", others: "kith peers",
-				columns: p.peerColumns(), none: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
-				notes: func(x api.Peer) []note {
-					return []note{{x.Name, x.Why}, {x.Name, x.Less}, {x.Name, gives(x)}, {x.Name, tetherWhy(x)}}
-				},
+			return program.List(p.Program, c, args, program.Listing[api.Peer]{
+				Get: (*client.Client).Peers, Match: isPeer, Noun: "peer", Others: "kith peers",
+				Columns: p.peerColumns(), None: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
+				Notes: func(x api.Peer) []program.Note { return program.Notes(x.Name, x.Why, x.Less, gives(x), tetherWhy(x)) },
 			})
 		},
 	})
@@ -54,7 +53,7 @@ func gives(x api.Peer) string {
 }
 
 // reachable says since when a peer under contract cannot be reached, and of whom that can that its Kubernetes sleeps.
-func (p *program) reachable(x api.Peer) string {
+func (p commands) reachable(x api.Peer) string {
 	switch {
 	case x.Asleep:
 		return "asleep"
@@ -68,7 +67,19 @@ func isPeer(peer api.Peer, name string) bool {
 	return peer.Name == name || sameID(peer.ID, name) || slices.Contains(peer.Addresses, name)
 }
 
-func (p *program) peerColumns() []screen.Column[api.Peer] {
+// sameID compares cluster IDs as people copy them: any case, with dashes or not; prefix is enough when asked of long ones.
+func sameID(id, typed string) bool {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
+	return len(plain(typed)) >= 4 && strings.HasPrefix(plain(id), plain(typed))
+}
+
+func (p commands) completePeers(most int) program.Completion {
+	return program.Complete(p.Program, most, (*client.Client).Peers, func(x api.Peer) string {
+		return program.Word(x.Name, x.ShortID, strings.Join(screen.NonEmpty("out "+string(x.Outgoing), "in "+string(x.Incoming), tethered(x)), ", "))
+	})
+}
+
+func (p commands) peerColumns() []screen.Column[api.Peer] {
 	return []screen.Column[api.Peer]{
 		{Title: "NAME", Cell: func(x api.Peer) string { return x.Name }},
 		{Title: "ID", Cell: func(x api.Peer) string { return x.ShortID }},
@@ -87,12 +98,12 @@ func (p *program) peerColumns() []screen.Column[api.Peer] {
 		{Title: "USED", Cell: func(x api.Peer) string { return screen.Used(x.Used, x.Offered) }, Wide: true},
 		{Title: "DEVICES", Cell: func(x api.Peer) string { return screen.Devices(x.Used, x.Offered) }, Wide: true},
 		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
-		{Title: "SEEN", Cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, Wide: true},
+		{Title: "SEEN", Cell: func(x api.Peer) string { return p.Ago(x.LastSeen) }, Wide: true},
 		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},
 		{Title: "NODE", Cell: func(x api.Peer) string { return x.Node }, Wide: true},
 		{Title: "PODS THERE", Cell: func(x api.Peer) string { return x.Pods.AbroadRange }, Wide: true},
 		{Title: "PODS HERE", Cell: func(x api.Peer) string { return x.Pods.GuestsRange }, Wide: true},
-		{Title: "HANDSHAKE", Cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, Wide: true},
+		{Title: "HANDSHAKE", Cell: func(x api.Peer) string { return p.Ago(x.Tunnel.LastHandshake) }, Wide: true},
 		{Title: "RTT", Cell: func(x api.Peer) string { return rtt(x.Tunnel.RTT) }, Wide: true},
 		{Title: "RECEIVED", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.RX) }, Wide: true},
 		{Title: "SENT", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.TX) }, Wide: true},
@@ -119,28 +130,28 @@ func rtt(d api.Duration) string {
 	return time.Duration(d).Round(10 * time.Microsecond).String()
 }
 
-func (p *program) guestsCommand() *cobra.Command {
-	return p.lists(&cobra.Command{
+func (p commands) guestsCommand() *cobra.Command {
+	return p.Lists(&cobra.Command{
 		Use:     "guests [NAME|NAMESPACE/NAME|PEER...]",
 		Short:   "List the pods of peers that run here",
 		Example: "  kith guests\n  kith guests bob",
-		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return list(p, c, args, listing[api.Guest]{
-				get: (*client.Client).Guests, match: func(g api.Guest, name string) bool {
+			return program.List(p.Program, c, args, program.Listing[api.Guest]{
+				Get: (*client.Client).Guests, Match: func(g api.Guest, name string) bool {
 					return g.Name == name || g.Namespace+"/"+g.Name == name || g.Consumer == name || sameID(g.ConsumerID, name)
-				}, noun: "guest", others: "kith guests",
-				columns: []screen.Column[api.Guest]{
+				}, Noun: "guest", Others: "kith guests",
+				Columns: []screen.Column[api.Guest]{
 					{Title: "NAME", Cell: func(g api.Guest) string { return g.Name }},
 					{Title: "NAMESPACE", Cell: func(g api.Guest) string { return g.Namespace }},
 					{Title: "OF", Cell: func(g api.Guest) string { return g.Consumer }},
 					{Title: "PHASE", Cell: func(g api.Guest) string { return g.Phase }},
-					{Title: "AGE", Cell: func(g api.Guest) string { return strings.TrimSuffix(p.ago(g.Created), " ago") }},
+					{Title: "AGE", Cell: func(g api.Guest) string { return strings.TrimSuffix(p.Ago(g.Created), " ago") }},
 					{Title: "REQUESTS", Cell: func(g api.Guest) string { return g.Resources.String() }, Wide: true},
 					{Title: "NODE", Cell: func(g api.Guest) string { return g.Node }, Wide: true},
 					{Title: "PEER ID", Cell: func(g api.Guest) string { return g.ConsumerID }, Wide: true},
-				}, none: "no guests",
-				notes: func(g api.Guest) []note { return []note{{g.Name, g.Why}} },
+				}, None: "no guests",
+				Notes: func(g api.Guest) []program.Note { return program.Notes(g.Name, g.Why) },
 			})
 		},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
@@ -43,7 +44,7 @@ type running struct {
 	command []string
 }
 
-func (p *program) runCommand() *cobra.Command {
+func (p commands) runCommand() *cobra.Command {
 	var r running
 	c := &cobra.Command{
 		Use:   "run [flags] IMAGE [ARGUMENT]...",
@@ -56,7 +57,7 @@ where it is not there yet. What follows the image are arguments for it.
 
 The pod is made in the namespace ` + runNamespace + `, which is offloaded to all peers the first time, or in one of yours.`,
 		Example: "  kith run shop/tests:dev -v ./...\n  kith run -it --at bob debian:13 bash\n  cat data.csv | kith run -i --cpu 2 --memory 4Gi tools/convert:1 --to parquet > data.parquet",
-		Args:    between(1, -1), ValidArgsFunction: p.completeImages(),
+		Args:    program.Between(1, -1), ValidArgsFunction: p.completeImages(),
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)
@@ -86,7 +87,7 @@ The pod is made in the namespace ` + runNamespace + `, which is offloaded to all
 }
 
 // run runs it and gives how its container ended, as an error unless that was well.
-func (p *program) run(c *cobra.Command, r running) error {
+func (p commands) run(c *cobra.Command, r running) error {
 	kubectl, first, err := kubectlProgram()
 	if err != nil {
 		return err
@@ -150,7 +151,7 @@ const startError = "StartError"
 var inVain = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
 
 // follow shows what the pod prints, from when it runs to when it has ended.
-func (p *program) follow(ctx context.Context, r running, name string, kubectl func(...string) *exec.Cmd) error {
+func (p commands) follow(ctx context.Context, r running, name string, kubectl func(...string) *exec.Cmd) error {
 	watch := kubectl("-n", r.namespace, "get", "pod", name, "--watch", "-o", "json")
 	out, err := watch.StdoutPipe()
 	if err == nil {
@@ -205,7 +206,7 @@ func (p *program) follow(ctx context.Context, r running, name string, kubectl fu
 				continue
 			}
 			if code := now.Terminated.ExitCode; code != 0 {
-				return &childError{code}
+				return program.Exit(code)
 			}
 			return nil
 		}
@@ -234,8 +235,8 @@ func (r running) output(name string, ended bool, kubectl func(...string) *exec.C
 }
 
 // runWhere makes sure that the pod may run where it is to.
-func (p *program) runWhere(c *cobra.Command, r running, kubectl func(...string) *exec.Cmd) error {
-	peers, err := call(p, c, (*client.Client).Peers)
+func (p commands) runWhere(c *cobra.Command, r running, kubectl func(...string) *exec.Cmd) error {
+	peers, err := program.Call(p.Program, c, (*client.Client).Peers)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (p *program) runWhere(c *cobra.Command, r running, kubectl func(...string) 
 	if r.at != "" && r.at != atHome && !abroad {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s runs nothing for this laptop", r.at), Reason: "there is no contract with a peer of that name", Do: fmt.Sprintf("`kith peer %s` asks for one; `kith peers` shows who is there", r.at), Field: "at"}
 	}
-	offloads, err := call(p, c, (*client.Client).Offloads)
+	offloads, err := program.Call(p.Program, c, (*client.Client).Offloads)
 	if err != nil {
 		return err
 	}
@@ -267,8 +268,8 @@ func (p *program) runWhere(c *cobra.Command, r running, kubectl func(...string) 
 	if err := options.Check(); err != nil {
 		return err
 	}
-	_, err = long(p, c, 0, func(ctx context.Context, kithd *client.Client, g *progress) (api.Offload, error) {
-		return kithd.Offload(ctx, runNamespace, options, g.report)
+	_, err = program.Long(p.Program, c, 0, func(ctx context.Context, kithd *client.Client, g *program.Progress) (api.Offload, error) {
+		return kithd.Offload(ctx, runNamespace, options, g.Report)
 	})
 	if err != nil { // the next time it would be taken for one that its owner wants at home
 		_ = kubectl("delete", "namespace", runNamespace, "--wait=false").Run()

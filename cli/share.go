@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
@@ -19,7 +20,7 @@ import (
 
 // shareFlags are the flags of kith share.
 type shareFlags struct {
-	amounts     amounts
+	amounts     program.Amounts
 	policy, to  string
 	autoAccept  bool
 	podSecurity string
@@ -29,9 +30,9 @@ type shareFlags struct {
 	deviceClass string
 }
 
-func (p *program) shareCommand() *cobra.Command {
+func (p commands) shareCommand() *cobra.Command {
 	var f shareFlags
-	c := p.lists(&cobra.Command{
+	c := p.Lists(&cobra.Command{
 		Use:   "share [PERCENT|off|on]",
 		Short: "Show or set what this machine offers, and to whom",
 		Long: `Show or set what this machine offers, and to whom.
@@ -60,16 +61,16 @@ may be given by name; of others only the whole ID counts, since anybody can call
   kith share --internet=false
   kith share off
   kith share 80% --dry-run`,
-		Args: between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
+		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
 	})
-	f.amounts.flags(c)
+	f.amounts.Flags(c)
 	c.Flags().StringVar(&f.policy, "policy", "", "the policy to set (default \""+api.DefaultPolicy+"\")")
 	c.Flags().StringVar(&f.to, "to", "", "peers, or a label selector, that the policy is for; \"\" is everybody")
 	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
-	dryRunFlag(c, &f.dry)
+	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
@@ -91,9 +92,9 @@ may be given by name; of others only the whole ID counts, since anybody can call
 			if f.dry {
 				return &api.Error{Code: api.CodeInvalid, Message: "--dry-run goes with what is to be set", Do: "for example `kith share 50% --dry-run`", Field: "dry-run"}
 			}
-			return list(p, c, nonEmpty(f.policy), policyListing)
+			return program.List(p.Program, c, screen.NonEmpty(f.policy), policyListing)
 		}
-		set, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Policy, error) {
+		set, err := program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (api.Policy, error) {
 			if f.dry {
 				return kithd.WouldSetPolicy(ctx, cmp.Or(f.policy, api.DefaultPolicy), change)
 			}
@@ -102,31 +103,31 @@ may be given by name; of others only the whole ID counts, since anybody can call
 		if err != nil {
 			return err
 		}
-		if done, err := p.machine(set); done {
+		if done, err := p.Machine(set); done {
 			return err
 		}
 		if f.dry {
 			return p.wouldShare(set)
 		}
-		return printList(p, []api.Policy{set}, policyListing)
+		return program.Print(p.Program, []api.Policy{set}, policyListing)
 	}
 	return c
 }
 
 // wouldShare says what a policy would become.
-func (p *program) wouldShare(would api.Policy) error {
+func (p commands) wouldShare(would api.Policy) error {
 	if would.Changed == "" {
-		p.would()
+		p.Would()
 		return nil
 	}
-	p.would("the sharing policy "+would.Name+" is changed: "+would.Changed, "what was signed stays")
+	p.Would("the sharing policy "+would.Name+" is changed: "+would.Changed, "what was signed stays")
 	fmt.Fprintln(p.Out)
-	return printList(p, []api.Policy{would}, policyListing)
+	return program.Print(p.Program, []api.Policy{would}, policyListing)
 }
 
-func (p *program) undoCommand() *cobra.Command {
+func (p commands) undoCommand() *cobra.Command {
 	dry := false
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "undo",
 		Short: "Take back the last change of what is shared",
 		Long: `Take back the last change of what is shared, as the button of the tray's notification does: the policy becomes what it was before "kith share"
@@ -134,17 +135,17 @@ or the tray changed it. Doing it again brings the change back. What was signed, 
 
 kithd remembers that change until it ends. Nothing is done when the policy was changed since, by kubectl for example.`,
 		Example: "  kith undo --dry-run\n  kith undo",
-		Args:    between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    program.Between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			undo := (*client.Client).Undo
 			if dry {
 				undo = (*client.Client).WouldUndo
 			}
-			policy, err := call(p, c, undo)
+			policy, err := program.Call(p.Program, c, undo)
 			if err != nil {
 				return err
 			}
-			if done, err := p.machine(policy); done {
+			if done, err := p.Machine(policy); done {
 				return err
 			}
 			if dry {
@@ -154,7 +155,7 @@ kithd remembers that change until it ends. Nothing is done when the policy was c
 			return nil
 		},
 	})
-	dryRunFlag(c, &dry)
+	program.DryRunFlag(c, &dry)
 	return c
 }
 
@@ -165,7 +166,7 @@ var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 // change makes one change of all flags; it is zero when none says anything.
 func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyChange, err error) {
-	named, err := f.amounts.shared()
+	named, err := f.amounts.Shared()
 	if err != nil {
 		return change, err
 	}
@@ -238,15 +239,14 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 }
 
 // policyListing shows policies, and under them what does not come to what it reads.
-var policyListing = listing[api.Policy]{
-	get: (*client.Client).Policies, match: func(x api.Policy, name string) bool { return x.Name == name }, noun: "policy", others: "kith share",
-	columns: policyColumns, none: "nothing is offered; `kith share 50%` offers half of this machine",
-	notes: func(x api.Policy) (notes []note) {
-		for _, text := range x.Notes {
-			notes = append(notes, note{x.Name, text})
-		}
-		return notes
-	},
+var policyListing = program.Listing[api.Policy]{
+	Get: (*client.Client).Policies, Match: func(x api.Policy, name string) bool { return x.Name == name }, Noun: "policy", Others: "kith share",
+	Columns: policyColumns, None: "nothing is offered; `kith share 50%` offers half of this machine",
+	Notes: func(x api.Policy) []program.Note { return program.Notes(x.Name, x.Notes...) },
+}
+
+func (p commands) completePolicies() program.Completion {
+	return program.Complete(p.Program, -1, (*client.Client).Policies, func(x api.Policy) string { return program.Word(x.Name, x.Name, x.Amounts.String()) })
 }
 
 var policyColumns = []screen.Column[api.Policy]{
@@ -256,7 +256,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		for _, peer := range x.Peers {
 			who = append(who, cmp.Or(x.Names[peer], peer))
 		}
-		if who = append(who, nonEmpty(x.Selector)...); len(who) > 0 {
+		if who = append(who, screen.NonEmpty(x.Selector)...); len(who) > 0 {
 			return strings.Join(who, ",")
 		}
 		return "everybody"

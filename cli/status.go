@@ -3,19 +3,19 @@ package cli
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
-func (p *program) statusCommand() *cobra.Command {
-	return p.things(&cobra.Command{
+func (p commands) statusCommand() *cobra.Command {
+	return p.Things(&cobra.Command{
 		Use:   "status",
 		Short: "Show how this machine's part of Kith is",
 		Long: `Show how this machine's part of Kith is. What waits for you comes first: requests to answer, codes to compare. What is wrong comes
@@ -24,18 +24,18 @@ cannot be reached, a tunnel without a handshake, another key where a peer was, c
 
 While a company's cluster decides, or is about to, it says which, how far the switch is, and who you are there.`,
 		Example: "  kith status\n  kith status -o json | jq .problems",
-		Args:    between(0, 0),
+		Args:    program.Between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := call(p, c, (*client.Client).Status)
-			return answer(p, s, err, func(s api.Status) { p.showStatus(p.Out, s) })
+			s, err := program.Call(p.Program, c, (*client.Client).Status)
+			return program.Answer(p.Program, s, err, func(s api.Status) { p.showStatus(p.Out, s) })
 		},
 	})
 }
 
-func (p *program) showStatus(w io.Writer, s api.Status) {
-	style := p.style(p.OutTerminal)
+func (p commands) showStatus(w io.Writer, s api.Status) {
+	style := p.Style(p.OutTerminal)
 	line := func(name string, words ...string) {
-		words = nonEmpty(words...)
+		words = screen.NonEmpty(words...)
 		fmt.Fprintf(w, "%-10s %s\n", name, strings.Join(words, ", "))
 	}
 	for _, wait := range s.Waiting {
@@ -113,13 +113,13 @@ func transfer(t api.ImageTransfer) string {
 }
 
 // showDetails says why something is so and what to do, below it.
-func (p *program) showDetails(w io.Writer, of api.Problem) {
-	for _, detail := range nonEmpty(of.Why, of.Do) {
+func (p commands) showDetails(w io.Writer, of api.Problem) {
+	for _, detail := range screen.NonEmpty(of.Why, of.Do) {
 		fmt.Fprintln(w, "  "+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n  "))
 	}
 }
 
-func (p *program) sharing(style screen.Style, s api.Sharing) []string {
+func (p commands) sharing(style screen.Style, s api.Sharing) []string {
 	if len(s.Amounts) == 0 && !s.Paused {
 		return []string{"nothing (kith share 50% offers half)", screen.Clean(s.Why)}
 	}
@@ -141,34 +141,29 @@ func named(what, name string) string {
 	return what + " " + name
 }
 
-// nonEmpty are the words that say something.
-func nonEmpty(words ...string) []string {
-	return slices.DeleteFunc(words, func(word string) bool { return word == "" })
-}
-
-func (p *program) eventsCommand() *cobra.Command {
+func (p commands) eventsCommand() *cobra.Command {
 	var follow bool
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:     "events",
 		Short:   "Show what happened lately",
 		Long:    "Show what happened lately, as far as kithd remembers. With -f -o json every event is a line of its own, as it comes.",
 		Example: "  kith events\n  kith events -f -o json | jq -r 'select(.severity==\"error\").message'",
-		Args:    between(0, 0),
+		Args:    program.Between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			kithd := p.kithd()
+			kithd := p.Client()
 			defer kithd.Close()
 			var all []api.Event
 			for e, err := range kithd.Events(c.Context(), client.EventsFrom{Follow: follow}) {
 				switch {
 				case err != nil:
 					return err
-				case p.format != "" && !follow:
+				case p.Format != "" && !follow:
 					all = append(all, e)
-				case p.format == formatJSON:
-					err = p.writeJSON(e, "")
-				case p.format == formatYAML:
+				case p.Format == program.JSON:
+					err = p.WriteJSON(e, "")
+				case p.Format == program.YAML:
 					fmt.Fprintln(p.Out, "---")
-					_, err = p.machine(e)
+					_, err = p.Machine(e)
 				default:
 					p.showEvent(e)
 				}
@@ -179,7 +174,7 @@ func (p *program) eventsCommand() *cobra.Command {
 			if follow {
 				return nil
 			}
-			_, err := p.machine(api.List[api.Event](all))
+			_, err := p.Machine(api.List[api.Event](all))
 			return err
 		},
 	})
@@ -187,8 +182,8 @@ func (p *program) eventsCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) showEvent(e api.Event) {
-	style := p.style(p.OutTerminal)
+func (p commands) showEvent(e api.Event) {
+	style := p.Style(p.OutTerminal)
 	text := screen.CleanLines(e.Message)
 	if e.Object != "" {
 		text += " (" + screen.Clean(e.Object) + ")"

@@ -10,17 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/core/trust/identity"
 )
 
-func (p *program) tetherCommand() *cobra.Command {
+func (p commands) tetherCommand() *cobra.Command {
 	var workloads, code, id string
 	var sure, check, dry bool
 	var timeout time.Duration
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "tether NAME|ID|HOST:PORT",
 		Short: "Have a company's cluster run this laptop",
 		Long: `Have a company's cluster run this laptop, until "kith untether" takes it back.
@@ -35,7 +36,7 @@ has not accepted the other's key both compare a six-digit code, as with "kith pe
 When you stop waiting the switch goes on: "kith status" says how far it is, doing it again waits for it, and "kith untether" takes it
 back, at every step.`,
 		Example: "  kith tether corp --check\n  kith tether corp\n  kith tether corp --local-workloads drain --yes\n  kith tether corp --code 069210",
-		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			options := api.TetherOptions{Peer: args[0], LocalWorkloads: api.LocalWorkloads(workloads), ID: id}
 			if options.ID == "" {
@@ -63,38 +64,38 @@ back, at every step.`,
 				return &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("this laptop is not tethered to %s after %s", args[0], timeout), Reason: "the switch goes on",
 					Do: fmt.Sprintf("`kith status` says how far it is, `kith tether %s` waits again, `kith untether` takes it back", args[0])}
 			}
-			return answer(p, s, err, func(s api.Status) {
+			return program.Answer(p.Program, s, err, func(s api.Status) {
 				if s.Tether == nil {
 					fmt.Fprintf(p.Out, "this laptop is %s\n", s.Mode)
 					return
 				}
 				fmt.Fprintf(p.Out, "tethered to %s: its cluster decides what runs here\n", screen.Clean(s.Tether.Peer))
-				p.showTether(p.Out, p.style(p.OutTerminal), s)
+				p.showTether(p.Out, p.Style(p.OutTerminal), s)
 			})
 		},
 	})
 	c.Flags().StringVar(&workloads, "local-workloads", string(api.KeepWorkloads), "what becomes of the pods that run here now: keep lets them run on, drain ends them first")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&check, "check", false, "say what would happen, or what is in the way, and do nothing; a HOST:PORT is made known")
-	dryRunFlag(c, &dry)
+	program.DryRunFlag(c, &dry)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the screen of the company's owner")
 	c.Flags().StringVar(&id, "id", "", "the company's whole ID as its owner gave it: then no code is needed")
-	timeoutFlag(c, &timeout, "how long to wait for the end of the switch")
+	program.TimeoutFlag(c, &timeout, "how long to wait for the end of the switch")
 	c.RegisterFlagCompletionFunc("local-workloads", cobra.FixedCompletions([]string{"keep", "drain"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // checkTether says what a tether would mean, and fails when something is in the way.
-func (p *program) checkTether(c *cobra.Command, peer string, dry bool) error {
+func (p commands) checkTether(c *cobra.Command, peer string, dry bool) error {
 	look := (*client.Client).CheckTether
 	if dry {
 		look = (*client.Client).WouldTether
 	}
-	check, err := callAbout(p, c, look, peer)
+	check, err := program.CallAbout(p.Program, c, look, peer)
 	if err != nil {
 		return err
 	}
-	if done, err := p.machine(check); err != nil {
+	if done, err := p.Machine(check); err != nil {
 		return err
 	} else if !done {
 		p.showEffects(p.Out, check)
@@ -104,12 +105,12 @@ func (p *program) checkTether(c *cobra.Command, peer string, dry bool) error {
 
 // agreeToTether shows what a tether would mean and asks whether that is meant. A switch to the same company that is under way was agreed
 // to before: there is nothing to ask.
-func (p *program) agreeToTether(c *cobra.Command, options api.TetherOptions, sure bool) error {
-	s, err := call(p, c, (*client.Client).Status)
+func (p commands) agreeToTether(c *cobra.Command, options api.TetherOptions, sure bool) error {
+	s, err := program.Call(p.Program, c, (*client.Client).Status)
 	if err != nil {
 		return err
 	}
-	check, err := callAbout(p, c, (*client.Client).CheckTether, options.Peer)
+	check, err := program.CallAbout(p.Program, c, (*client.Client).CheckTether, options.Peer)
 	if err != nil || s.Mode == api.Tethering && s.Tether != nil && s.Tether.Peer == check.Peer {
 		return err
 	}
@@ -120,13 +121,13 @@ func (p *program) agreeToTether(c *cobra.Command, options api.TetherOptions, sur
 	switch {
 	case sure:
 		return nil
-	case !p.asks():
-		return noTerminal()
+	case !p.Asks():
+		return program.NoTerminal()
 	}
-	return p.sure(c.Context(), "Tether this laptop to "+screen.Clean(check.Peer)+"?")
+	return p.Sure(c.Context(), "Tether this laptop to "+screen.Clean(check.Peer)+"?")
 }
 
-func (p *program) showEffects(w io.Writer, check api.TetherCheck) {
+func (p commands) showEffects(w io.Writer, check api.TetherCheck) {
 	if len(check.Blockers) > 0 || len(check.Effects) == 0 {
 		return
 	}
@@ -137,14 +138,14 @@ func (p *program) showEffects(w io.Writer, check api.TetherCheck) {
 }
 
 // blocked is all that is in the way of a tether, as one error; nil if nothing is.
-func (p *program) blocked(check api.TetherCheck) error {
+func (p commands) blocked(check api.TetherCheck) error {
 	if len(check.Blockers) == 0 {
 		return nil
 	}
-	style := p.style(p.ErrTerminal)
+	style := p.Style(p.ErrTerminal)
 	for _, b := range check.Blockers {
 		fmt.Fprintln(p.Err, style.Yellow("in the way:"), screen.CleanLines(b.What))
-		for _, detail := range nonEmpty(b.Why, b.Do) {
+		for _, detail := range screen.NonEmpty(b.Why, b.Do) {
 			fmt.Fprintln(p.Err, "  "+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n  "))
 		}
 	}
@@ -155,10 +156,10 @@ func (p *program) blocked(check api.TetherCheck) error {
 	return &api.Error{Code: api.CodeConflict, Message: "this laptop cannot be tethered to " + screen.Clean(check.Peer), Reason: screen.Count(len(check.Blockers), "thing") + are}
 }
 
-func (p *program) untetherCommand() *cobra.Command {
+func (p commands) untetherCommand() *cobra.Command {
 	var options api.UntetherOptions
 	var sure bool
-	c := p.things(&cobra.Command{
+	c := p.Things(&cobra.Command{
 		Use:   "untether",
 		Short: "Take this laptop back from the company's cluster",
 		Long: `Take this laptop back from the company's cluster, or stop a tether that is being made.
@@ -168,7 +169,7 @@ controllers go on, and kubeconfigs lead here again. What the company has not tak
 once with --force; it learns that when it answers again. Your own pods run on; those that "kith tether --local-workloads drain" ended are
 made again. It asks before that, unless with --yes; a tether that is being made is stopped without a question.`,
 		Example: "  kith untether\n  kith untether --yes --timeout 30s\n  kith untether --yes --force",
-		Args:    between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    program.Between(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := options.Check(); err != nil {
 				return err
@@ -176,15 +177,15 @@ made again. It asks before that, unless with --yes; a tether that is being made 
 			if err := p.agreeToUntether(c, sure); err != nil {
 				return err
 			}
-			s, err := long(p, c, 0, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Status, error) {
-				return kithd.Untether(ctx, options, progress.report)
+			s, err := program.Long(p.Program, c, 0, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (api.Status, error) {
+				return kithd.Untether(ctx, options, progress.Report)
 			})
-			return answer(p, s, err, func(s api.Status) {
+			return program.Answer(p.Program, s, err, func(s api.Status) {
 				if s.Mode == api.Autonomous {
 					fmt.Fprintln(p.Out, "untethered: this laptop's own cluster decides what runs here")
 					return
 				}
-				p.showTether(p.Out, p.style(p.OutTerminal), s)
+				p.showTether(p.Out, p.Style(p.OutTerminal), s)
 			})
 		},
 	})
@@ -195,23 +196,23 @@ made again. It asks before that, unless with --yes; a tether that is being made 
 }
 
 // agreeToUntether asks whether it is meant that the company loses this laptop. Where it is not at rest with a company there is nothing to lose.
-func (p *program) agreeToUntether(c *cobra.Command, sure bool) error {
+func (p commands) agreeToUntether(c *cobra.Command, sure bool) error {
 	if sure {
 		return nil
 	}
-	s, err := call(p, c, (*client.Client).Status)
+	s, err := program.Call(p.Program, c, (*client.Client).Status)
 	if err != nil || s.Mode != api.Tethered || s.Tether == nil {
 		return err
 	}
-	if !p.asks() {
-		return noTerminal()
+	if !p.Asks() {
+		return program.NoTerminal()
 	}
 	company := screen.Clean(s.Tether.Peer)
 	question := "Take this laptop back from " + company + "?"
 	if n := s.Counts.Guests; n > 0 {
 		question = fmt.Sprintf("%s runs %s here, which %s. %s", company, screen.Count(n, "pod"), endsHere(s.Tether), question)
 	}
-	return p.sure(c.Context(), question)
+	return p.Sure(c.Context(), question)
 }
 
 // endsHere is what becomes of a company's pods.
@@ -222,19 +223,14 @@ func endsHere(t *api.Tether) string {
 	return "it starts elsewhere"
 }
 
-// noTerminal is why a question was not asked.
-func noTerminal() error {
-	return &api.Error{Code: api.CodeInvalid, Message: "nothing was done", Reason: "there is no terminal to ask at whether that is meant", Do: "`--yes` does it without asking", Field: "yes"}
-}
-
 // showTether says how the mode stands while it is not Autonomous.
-func (p *program) showTether(w io.Writer, style screen.Style, s api.Status) {
+func (p commands) showTether(w io.Writer, style screen.Style, s api.Status) {
 	t := s.Tether
 	if t == nil {
 		return
 	}
 	line := func(name string, words ...string) {
-		fmt.Fprintf(w, "%-10s %s\n", name, screen.CleanLines(strings.Join(nonEmpty(words...), ", ")))
+		fmt.Fprintf(w, "%-10s %s\n", name, screen.CleanLines(strings.Join(screen.NonEmpty(words...), ", ")))
 	}
 	since := ""
 	if !t.Since.IsZero() {
@@ -254,12 +250,12 @@ func (p *program) showTether(w io.Writer, style screen.Style, s api.Status) {
 	if !t.DownSince.IsZero() {
 		back := "`kith untether` takes this laptop back"
 		if !t.Until.IsZero() {
-			back = "this laptop takes itself back " + p.until(t.Until)
+			back = "this laptop takes itself back " + p.Until(t.Until)
 		}
 		fmt.Fprintf(w, "%-10s %s for %s; what runs here runs on; %s\n", "", style.Red(screen.Clean(t.Peer)+" does not answer"), screen.Age(p.Now().Sub(t.DownSince)), back)
 	}
 	if t.User != "" {
-		line("There", "user "+t.User, strings.Join(nonEmpty(t.Namespaces...), ", "))
+		line("There", "user "+t.User, strings.Join(screen.NonEmpty(t.Namespaces...), ", "))
 	}
 }
 

@@ -6,14 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
-func (p *program) topCommand() *cobra.Command {
+func (p commands) topCommand() *cobra.Command {
 	pods := false
-	c := p.lists(&cobra.Command{
+	c := p.Lists(&cobra.Command{
 		Use:   "top [PEER...]",
 		Short: "Show what is used of what was granted, at peers and here",
 		Long: `Show what is used of what was granted: by your pods at each peer, and by the guests of each peer here. Used is what kubelets measured
@@ -21,19 +22,19 @@ some seconds ago, requested what the pods ask for, and granted what the contract
 
 --pods shows each pod. What all pods of this cluster use shows "kubectl top pods -A".`,
 		Example: "  kith top\n  kith top bob\n  kith top --pods\n  watch kith top\n  kith top -o json | jq '.[] | {peer, direction, used}'",
-		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			all, err := call(p, c, (*client.Client).Top)
+			all, err := program.Call(p.Program, c, (*client.Client).Top)
 			if err == nil {
-				all, err = topListing.pick(all, args)
+				all, err = topListing.Pick(all, args)
 			}
 			if err != nil {
 				return err
 			}
-			if pods && p.format != formatJSON && p.format != formatYAML {
-				return printList(p, eachPod(all), topPodListing)
+			if pods && p.Format != program.JSON && p.Format != program.YAML {
+				return program.Print(p.Program, eachPod(all), topPodListing)
 			}
-			return printList(p, all, topListing)
+			return program.Print(p.Program, all, topListing)
 		},
 	})
 	c.Flags().BoolVar(&pods, "pods", false, "show each pod")
@@ -43,9 +44,9 @@ some seconds ago, requested what the pods ask for, and granted what the contract
 // of writes an amount for a column: "-" where it is not known.
 func of(r api.Resources, name string) string { return cmp.Or(api.Rounded(name, r[name]), "-") }
 
-var topListing = listing[api.Top]{
-	match: func(x api.Top, name string) bool { return x.Peer == name }, noun: "contract with a peer", others: "kith top",
-	columns: []screen.Column[api.Top]{
+var topListing = program.Listing[api.Top]{
+	Match: func(x api.Top, name string) bool { return x.Peer == name }, Noun: "contract with a peer", Others: "kith top",
+	Columns: []screen.Column[api.Top]{
 		{Title: "PEER", Cell: func(x api.Top) string { return x.Peer }},
 		{Title: "PODS", Cell: func(x api.Top) string {
 			if x.Direction == api.Incoming {
@@ -61,8 +62,8 @@ var topListing = listing[api.Top]{
 		{Title: "REQUESTED", Cell: func(x api.Top) string { return cmp.Or(api.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
 		{Title: "GRANTED", Cell: func(x api.Top) string { return of(x.Granted, api.Memory) }},
 	},
-	none:  "there is no contract with any peer: nothing of peers is used here, and nothing here by peers",
-	notes: func(x api.Top) []note { return []note{{x.Peer, x.Unknown}} },
+	None:  "there is no contract with any peer: nothing of peers is used here, and nothing here by peers",
+	Notes: func(x api.Top) []program.Note { return program.Notes(x.Peer, x.Unknown) },
 }
 
 // crossing is a pod with whose it is, or where.
@@ -84,8 +85,8 @@ func eachPod(all []api.Top) (pods []crossing) {
 	return pods
 }
 
-var topPodListing = listing[crossing]{
-	columns: []screen.Column[crossing]{
+var topPodListing = program.Listing[crossing]{
+	Columns: []screen.Column[crossing]{
 		{Title: "POD", Cell: func(x crossing) string { return fmt.Sprintf("%s/%s", x.Namespace, x.Name) }},
 		{Title: "WHERE", Cell: func(x crossing) string { return x.where }},
 		{Title: "CPU USED", Cell: func(x crossing) string { return of(x.Used, api.CPU) }},
@@ -93,6 +94,5 @@ var topPodListing = listing[crossing]{
 		{Title: "MEMORY USED", Cell: func(x crossing) string { return of(x.Used, api.Memory) }},
 		{Title: "REQUESTED", Cell: func(x crossing) string { return cmp.Or(api.Rounded(api.Memory, x.Requested[api.Memory]), "0") }},
 	},
-	none:  "no pod of this cluster runs at a peer, and none of a peer here",
-	notes: func(crossing) []note { return nil },
+	None: "no pod of this cluster runs at a peer, and none of a peer here",
 }

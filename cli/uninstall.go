@@ -13,7 +13,7 @@ import (
 	"kith.dev/core/api/client"
 )
 
-func (p *program) uninstallCommand() *cobra.Command {
+func (p commands) uninstallCommand() *cobra.Command {
 	var fromCluster, sure bool
 	c := &cobra.Command{
 		Use:   "uninstall --from-cluster",
@@ -34,8 +34,8 @@ pod of the cluster goes by helm uninstall, the program by its package.`,
 				return &api.Error{Code: api.CodeInvalid, Message: "from where?", Field: "from-cluster",
 					Do: "--from-cluster takes Kith out of the cluster that kithd is attached to; the program goes with its package: apt remove kith"}
 			}
-			if !sure && p.asks() {
-				if err := p.sure(c.Context(), "All peerings end, kithd stops, and what it made in the cluster goes, your SharingPolicies among it. Go on?"); err != nil {
+			if !sure && p.Asks() {
+				if err := p.Sure(c.Context(), "All peerings end, kithd stops, and what it made in the cluster goes, your SharingPolicies among it. Go on?"); err != nil {
 					return err
 				}
 			}
@@ -48,7 +48,7 @@ pod of the cluster goes by helm uninstall, the program by its package.`,
 }
 
 // uninstall has the program of kithd do it, which knows how to talk to a cluster. It says itself what it does, and what failed.
-func (p *program) uninstall(ctx context.Context) error {
+func (p commands) uninstall(ctx context.Context) error {
 	path := p.Kithd
 	if path == "" {
 		var missing *api.Error

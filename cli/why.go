@@ -7,14 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/program"
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
 
-func (p *program) whyCommand() *cobra.Command {
+func (p commands) whyCommand() *cobra.Command {
 	namespace := ""
-	c := p.lists(&cobra.Command{
+	c := p.Lists(&cobra.Command{
 		Use:   "why [[NAMESPACE/]POD | KIND/NAME]",
 		Short: "Say why a pod does not run, or is where it is",
 		Long: `List the pods of this cluster that do not run, each with what is nearest to being why; in the namespace given with -n, or in all.
@@ -30,24 +31,24 @@ A guest of a peer can be asked about, too: then it says what this laptop has to 
 
 With -o json each cause has a reason that scripts can go by.`,
 		Example: "  kith why\n  kith why web\n  kith why shop/web-7d9c8b6f5-x2x4j\n  kith why -n shop deployment/web\n  kith why -n shop web -o json | jq -r '.causes[].reason'",
-		Args:    between(0, 1), ValidArgsFunction: p.completeNotRunning(&namespace),
+		Args:    program.Between(0, 1), ValidArgsFunction: p.completeNotRunning(&namespace),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				all, err := call(p, c, (*client.Client).NotRunning)
+				all, err := program.Call(p.Program, c, (*client.Client).NotRunning)
 				if err != nil {
 					return err
 				}
-				return printList(p, inNamespace(all, namespace), p.notRunning())
+				return program.Print(p.Program, inNamespace(all, namespace), p.notRunning())
 			}
-			if p.format == formatWide || p.format == formatName {
-				return api.Invalid("output", p.format, "json or yaml, with the name of a pod")
+			if p.Format == program.Wide || p.Format == program.Name {
+				return api.Invalid("output", p.Format, "json or yaml, with the name of a pod")
 			}
 			options, err := whyAbout(args[0], namespace)
 			if err != nil {
 				return err
 			}
-			why, err := callAbout(p, c, (*client.Client).Why, options)
-			return answer(p, why, err, p.showWhy)
+			why, err := program.CallAbout(p.Program, c, (*client.Client).Why, options)
+			return program.Answer(p.Program, why, err, p.showWhy)
 		},
 	})
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "the namespace (default \"default\")")
@@ -59,13 +60,13 @@ func inNamespace(all []api.Why, namespace string) []api.Why {
 	return slices.DeleteFunc(all, func(w api.Why) bool { return namespace != "" && w.Namespace != namespace })
 }
 
-func (p *program) notRunning() listing[api.Why] {
-	return listing[api.Why]{
-		columns: []screen.Column[api.Why]{
+func (p commands) notRunning() program.Listing[api.Why] {
+	return program.Listing[api.Why]{
+		Columns: []screen.Column[api.Why]{
 			{Title: "POD", Cell: func(w api.Why) string { return w.Namespace + "/" + w.Name }},
 			{Title: "STATE", Cell: func(w api.Why) string { return string(w.State) }},
 			{Title: "LAPTOP", Cell: func(w api.Why) string { return w.Laptop }},
-			{Title: "FOR", Cell: func(w api.Why) string { return strings.TrimSuffix(p.ago(w.Since), " ago") }},
+			{Title: "FOR", Cell: func(w api.Why) string { return strings.TrimSuffix(p.Ago(w.Since), " ago") }},
 			{Title: "WHY", Cell: func(w api.Why) string {
 				what := ""
 				if len(w.Causes) > 0 {
@@ -77,15 +78,14 @@ func (p *program) notRunning() listing[api.Why] {
 				return what
 			}},
 		},
-		none:  "all pods of this cluster run, or are done",
-		notes: func(api.Why) []note { return nil },
+		None: "all pods of this cluster run, or are done",
 	}
 }
 
 // completeNotRunning offers the pods that do not run: they are those that one asks about.
-func (p *program) completeNotRunning(namespace *string) completion {
+func (p commands) completeNotRunning(namespace *string) program.Completion {
 	return func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-		return completeWith(p, 1, (*client.Client).NotRunning, func(w api.Why) string {
+		return program.Complete(p.Program, 1, (*client.Client).NotRunning, func(w api.Why) string {
 			name := w.Namespace + "/" + w.Name
 			switch *namespace {
 			case "":
@@ -94,7 +94,7 @@ func (p *program) completeNotRunning(namespace *string) completion {
 			default:
 				return ""
 			}
-			return word(name, name, string(w.State))
+			return program.Word(name, name, string(w.State))
 		})(c, args, begin)
 	}
 }
@@ -126,8 +126,8 @@ var stateWords = map[api.PodState]struct{ word, on, rest string }{
 	api.PodEnding: {"is ending", " on ", ""}, api.PodReady: {"runs", " on ", ""}, api.PodDone: {"is done", " on ", ""},
 }
 
-func (p *program) showWhy(w api.Why) {
-	style := p.style(p.OutTerminal)
+func (p commands) showWhy(w api.Why) {
+	style := p.Style(p.OutTerminal)
 	subject := screen.Clean(w.Namespace + "/" + w.Name)
 	if w.Of != "" {
 		of := screen.Clean(w.Namespace + " " + w.Of)
@@ -144,7 +144,7 @@ func (p *program) showWhy(w api.Why) {
 		text += words.on + screen.Clean(w.Laptop)
 	}
 	if over := w.State == api.PodFailed || w.State == api.PodDone; !w.Since.IsZero() && over {
-		text += ", " + p.ago(w.Since)
+		text += ", " + p.Ago(w.Since)
 	} else if !w.Since.IsZero() {
 		text += " for " + screen.Age(p.Now().Sub(w.Since))
 	}
@@ -181,13 +181,13 @@ func (p *program) showWhy(w api.Why) {
 }
 
 // sinceOf says since when a cause is so, or when it was.
-func (p *program) sinceOf(c api.Cause) string {
+func (p commands) sinceOf(c api.Cause) string {
 	if c.Since.IsZero() {
 		return ""
 	}
 	switch c.Reason {
 	case api.CauseCrashes, api.CauseExited, api.CauseRestarted, api.CauseDeleted, api.CauseEvicted, api.CauseRejected, api.CauseLost:
-		return p.ago(c.Since)
+		return p.Ago(c.Since)
 	}
 	return "for " + screen.Age(p.Now().Sub(c.Since))
 }

@@ -3,6 +3,7 @@ package screen
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,4 +87,9 @@ func ShortImage(name string) string {
 		return name
 	}
 	return strings.TrimPrefix(rest, "library/")
+}
+
+// NonEmpty are the words that say something.
+func NonEmpty(words ...string) []string {
+	return slices.DeleteFunc(words, func(word string) bool { return word == "" })
 }

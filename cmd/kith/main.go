@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"kith.dev/cli"
+	"kith.dev/cli/program"
 	"kith.dev/core/base/version"
 )
 
@@ -18,7 +19,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal ends the waiting in an orderly way, the second one ends the process.
 	context.AfterFunc(ctx, stop)
-	code := cli.Run(ctx, cli.Env{
+	code := cli.Run(ctx, program.Env{
 		Args:   os.Args[1:],
 		In:     os.Stdin,
 		Out:    os.Stdout,

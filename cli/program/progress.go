@@ -1,4 +1,4 @@
-package cli
+package program
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 // patience is how long a call may take before a terminal shows that it does.
 const patience = time.Second
 
-// progress shows what a call is at, on the standard error: on a terminal one line that is redrawn and taken away,
+// Progress shows what a call is at, on the standard error: on a terminal one line that is redrawn and taken away,
 // elsewhere a plain line per step.
-type progress struct {
-	p        *program
+type Progress struct {
+	p        *Program
 	began    time.Time
 	terminal bool
 	end      chan struct{}
@@ -29,9 +29,9 @@ type progress struct {
 	drawn bool
 }
 
-// progress begins to show text, until steps are reported.
-func (p *program) progress(text string) *progress {
-	g := &progress{p: p, began: p.Now(), terminal: p.ErrTerminal, text: text, end: make(chan struct{}), ended: make(chan struct{})}
+// Progress begins to show text, until steps are reported.
+func (p *Program) Progress(text string) *Progress {
+	g := &Progress{p: p, began: p.Now(), terminal: p.ErrTerminal, text: text, end: make(chan struct{}), ended: make(chan struct{})}
 	if g.terminal {
 		go g.run()
 	} else {
@@ -40,7 +40,8 @@ func (p *program) progress(text string) *progress {
 	return g
 }
 
-func (g *progress) report(step api.Progress) {
+// Report shows a step.
+func (g *Progress) Report(step api.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.text = screen.Clean(step.Message)
@@ -51,25 +52,25 @@ func (g *progress) report(step api.Progress) {
 	if step.Code != "" && step.Code != g.code {
 		g.code = step.Code
 		g.erase()
-		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).Bold(identity.Spaced(screen.Clean(step.Code))))
+		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.Style(g.terminal).Bold(identity.Spaced(screen.Clean(step.Code))))
 	}
 }
 
-// above has show write to the standard output, without a line of progress in its way.
-func (g *progress) above(show func()) {
+// Above has show write to the standard output, without a line of progress in its way.
+func (g *Progress) Above(show func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.erase()
 	show()
 }
 
-// stop takes the line away. It may be called once.
-func (g *progress) stop() {
+// Stop takes the line away. It may be called once.
+func (g *Progress) Stop() {
 	close(g.end)
 	<-g.ended
 }
 
-func (g *progress) run() {
+func (g *Progress) run() {
 	defer close(g.ended)
 	tick := time.NewTicker(patience / 5)
 	defer tick.Stop()
@@ -92,7 +93,7 @@ func (g *progress) run() {
 	}
 }
 
-func (g *progress) erase() {
+func (g *Progress) erase() {
 	if g.drawn {
 		fmt.Fprint(g.p.Err, "\r\x1b[K")
 		g.drawn = false

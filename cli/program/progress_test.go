@@ -1,4 +1,4 @@
-package cli
+package program
 
 import (
 	"bytes"
@@ -13,19 +13,19 @@ import (
 func TestProgressIsDrawnOnATerminalWhenItTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen bytes.Buffer
-		p := &program{Env: Env{Err: &screen, ErrTerminal: true, Now: time.Now, Getenv: func(string) string { return "1" }}}
-		quick := p.progress("waiting for kithd")
+		p := &Program{Env: Env{Err: &screen, ErrTerminal: true, Now: time.Now, Getenv: func(string) string { return "1" }}}
+		quick := p.Progress("waiting for kithd")
 		time.Sleep(900 * time.Millisecond)
-		quick.stop()
+		quick.Stop()
 		if screen.Len() > 0 {
 			t.Errorf("a quick call drew %q", screen.String())
 		}
-		slow := p.progress("waiting for kithd")
+		slow := p.Progress("waiting for kithd")
 		time.Sleep(1300 * time.Millisecond)
-		slow.report(api.Progress{Message: "asked bob", Code: "402817"})
-		slow.report(api.Progress{Message: "still waiting\x1b[2J", Code: "402817"})
+		slow.Report(api.Progress{Message: "asked bob", Code: "402817"})
+		slow.Report(api.Progress{Message: "still waiting\x1b[2J", Code: "402817"})
 		time.Sleep(time.Second)
-		slow.stop()
+		slow.Stop()
 		got := screen.String()
 		for _, want := range []string{"waiting for kithd (1s)", "code 402 817", "still waiting\uFFFD[2J (2s)"} {
 			if !strings.Contains(got, want) {
@@ -40,11 +40,11 @@ func TestProgressIsDrawnOnATerminalWhenItTakesLong(t *testing.T) {
 
 func TestProgressIsPlainLinesElsewhere(t *testing.T) {
 	var out bytes.Buffer
-	p := &program{Env: Env{Err: &out, Now: time.Now, Getenv: func(string) string { return "" }}}
-	g := p.progress("waiting for kithd")
-	g.report(api.Progress{Message: "asked bob", Code: "402817"})
-	g.report(api.Progress{Message: "bob accepted"})
-	g.stop()
+	p := &Program{Env: Env{Err: &out, Now: time.Now, Getenv: func(string) string { return "" }}}
+	g := p.Progress("waiting for kithd")
+	g.Report(api.Progress{Message: "asked bob", Code: "402817"})
+	g.Report(api.Progress{Message: "bob accepted"})
+	g.Stop()
 	if want := "asked bob\ncode 402 817: the other owner must see the same\nbob accepted\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
