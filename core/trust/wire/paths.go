@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"errors"
-	"math"
-)
+import "math"
 
 // Paths reports whether the whole paths of all fields of a JSON text are no more than so many bytes together: what is written down by whoever
 // names each field that it does not know, or that is there twice. A text that is no JSON, or nested more than MaxDepth deep, costs more than
@@ -70,10 +67,4 @@ func (w *walker) count(depth int) error {
 	defer func() { w.left = left }()
 	w.left = math.MaxInt64
 	return w.skip(c, depth)
-}
-
-// Shallow reports whether a text is nested no more than MaxDepth deep, or no JSON.
-func Shallow(data []byte) bool {
-	w := walker{data: data, left: math.MaxInt64, deepest: MaxDepth}
-	return !errors.Is(w.paths(0, 0), errDeep)
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -20,9 +22,6 @@ func TestPathsAreCountedBeforeTheyAreWritten(t *testing.T) {
 			t.Errorf("%.40s: not %t", text, want)
 		}
 	}
-	if !Shallow(deep(MaxDepth)) || Shallow(deep(MaxDepth+1)) || Shallow([]byte(strings.Repeat("[", MaxDepth+1))) || !Shallow([]byte("a: 1")) {
-		t.Error("how deep a text is nested is told wrongly")
-	}
 }
 
 func TestElementsAreCounted(t *testing.T) {
@@ -41,8 +40,24 @@ func TestElementsAreCounted(t *testing.T) {
 func FuzzPaths(f *testing.F) {
 	f.Add([]byte(`{"a":[{"b":1},{"c":"\u0041"}],"d":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if (Paths(data, 1<<20) || Elements(data, 1<<20)) && !Shallow(data) {
-			t.Error("counted, and nested too deep")
+		if !Paths(data, 1<<20) && !Elements(data, 1<<20) {
+			return
+		}
+		depth := 0
+		for d := json.NewDecoder(bytes.NewReader(data)); ; {
+			token, err := d.Token()
+			if err != nil {
+				return // what Go takes for JSON is not what is tested
+			}
+			switch token {
+			case json.Delim('{'), json.Delim('['):
+				depth++
+			case json.Delim('}'), json.Delim(']'):
+				depth--
+			}
+			if depth > MaxDepth {
+				t.Fatal("counted, and nested too deep")
+			}
 		}
 	})
 }
