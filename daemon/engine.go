@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -119,5 +120,17 @@ func (d *Daemon) maySleep(ctx context.Context) (idle.Verdict, error) {
 	case !d.engine.Decides():
 		return idle.Verdict{Stay: idle.Tether}, nil
 	}
-	return idle.Look(ctx, c.Client, c.Fresh, c.Client.Now(), time.Now(), d.cfg.EngineIdle)
+	v, err := idle.Look(ctx, c.Client, c.Fresh, c.Client.Now(), time.Now(), d.cfg.EngineIdle)
+	if err != nil || v.Stay != "" {
+		return v, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return v, err
+	}
+	facts := d.engine.Facts()
+	if who, err := idle.Direct(facts.API.Port(), self, facts.Program); err != nil || who != "" {
+		return idle.Verdict{Stay: idle.Connected, What: who}, err
+	}
+	return v, nil
 }

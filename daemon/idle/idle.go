@@ -34,6 +34,7 @@ const (
 	Contract  Reason = "Contract"  // that is being agreed, or ends
 	Tether    Reason = "Tether"    // to or of a company
 	Starting  Reason = "Starting"  // Kith's controllers do not run yet
+	Connected Reason = "Connected" // a program past the front door, see Direct
 )
 
 // World is what decides.

@@ -74,24 +74,26 @@ func TestAKubernetesSleeps(t *testing.T) {
 			t.Error(out, err)
 		}
 	})
-	t.Run("a watch keeps it awake", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			_, _, err := alice.Exec(ctx, "sh", "-c", "KUBECONFIG=/root/front.yaml exec "+strings.Join(alice.KubectlCommand(), " ")+" get configmaps -w")
-			ended <- err
-		}()
-		select {
-		case err := <-ended:
-			t.Errorf("the watch ended: %v", err)
-		case <-time.After(stays):
-		}
-		if got := engineState(t, alice); got != api.EngineReady {
-			t.Errorf("it is %s", got)
-		}
-		cancel()
-		<-ended
-	})
+	for name, kubeconfig := range map[string]string{"a watch keeps it awake": "/root/front.yaml", "a watch past the front door keeps it awake": lab.Kubeconfig} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, _, err := alice.Exec(ctx, "sh", "-c", "KUBECONFIG="+kubeconfig+" exec "+strings.Join(alice.KubectlCommand(), " ")+" get configmaps -w")
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				t.Errorf("the watch ended: %v", err)
+			case <-time.After(stays):
+			}
+			if got := engineState(t, alice); got != api.EngineReady {
+				t.Errorf("it is %s", got)
+			}
+			cancel()
+			<-ended
+		})
+	}
 	t.Run("a peer that sleeps", func(t *testing.T) {
 		asleep(t, bob)
 		eventually(t, 20*time.Second, "alice knows that bob's Kubernetes sleeps", func() string {

@@ -130,7 +130,7 @@ func (b *Builtin) Facts() Facts {
 	return Facts{
 		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
 		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
-		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(), Runtime: filepath.Join(b.cfg.RunDir, "containerd", "containerd.sock"),
+		Kubeconfig: b.kubeconfig(), Log: b.logFile(), Program: b.program, GuestNetworks: b.guestNetworks(), Runtime: filepath.Join(b.cfg.RunDir, "containerd", "containerd.sock"),
 		Ours: true, Switchable: true, Sleeps: !b.takesNodes(), GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }

@@ -61,6 +61,7 @@ type Facts struct {
 
 	Kubeconfig string // the file of the administrator on this machine; "" when there is none of ours
 	Log        string // the file of the engine's log, as Kubeconfig
+	Program    string // the path of the engine's executable, which asks its own API server, too; "" where it is another's
 
 	GuestNetworks string // directory of the files that say from which range guests get their addresses (guestnet.WriteNetwork); "" where another network plugin assigns them
 
