@@ -83,7 +83,10 @@ func (s *screen) notified() {
 // edge is how far a panel reaches from the top or the bottom of the screen.
 const edge = 48
 
-// find waits for the icon of a state in a panel, wherever that is.
+// settles is how long an icon stays where it is in a panel that has arranged all its parts.
+const settles = time.Second
+
+// find waits for the icon of a state in a panel, wherever that is, to stay there: it moves while other parts of the panel come.
 func (s *screen) find(want icon.State) (at image.Point) {
 	s.t.Helper()
 	var colour color.NRGBA
@@ -92,6 +95,8 @@ func (s *screen) find(want icon.State) (at image.Point) {
 			colour = c
 		}
 	}
+	var last image.Point
+	var since time.Time
 	s.until(fmt.Sprintf("an icon that says %s", want), func() string {
 		img := s.look()
 		blocks := map[image.Point]int{} // letters and pictures have such colours, too: the icon is where most of them are together
@@ -124,7 +129,12 @@ func (s *screen) find(want icon.State) (at image.Point) {
 				all = all.Union(image.Rectangle{p, p.Add(image.Pt(1, 1))})
 			}
 		}
-		at = all.Min.Add(all.Max).Div(2)
+		if at = all.Min.Add(all.Max).Div(2); at != last {
+			last, since = at, time.Now()
+		}
+		if time.Since(since) < settles {
+			return fmt.Sprint("it came to ", at, " a moment ago")
+		}
 		return ""
 	})
 	return at
