@@ -7,10 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
@@ -77,5 +79,43 @@ func TestWhatAnAskerHears(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A laptop that starts has no node for guests yet. A policy that answers at once does so when there is one; without such a policy the owner is asked.
+func TestAPolicyAnswersWhenThereIsSomethingToGrant(t *testing.T) {
+	for _, itself := range []bool{true, false} {
+		policy := sharing.Default(50)
+		policy.Spec.AutoAccept = itself
+		d, alice := newWorld(t, policy), stranger(1, "192.0.2.11")
+		node := &corev1.Node{}
+		if err := d.client.Get(t.Context(), client.ObjectKey{Name: "bob"}, node); err != nil {
+			t.Fatal(err)
+		}
+		takes := func(guests string) {
+			node.Labels[v1alpha1.LabelFenced] = guests
+			if err := d.client.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takes("false")
+		id, err := d.ask(t, alice, "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		look := func() v1alpha1.Answer {
+			if _, err := d.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: id}}); err != nil {
+				t.Fatal(err)
+			}
+			return d.requests(t)[0].Status.Answer
+		}
+		if got := look(); got != "" {
+			t.Errorf("by itself %t: no node takes guests, and the answer is %q", itself, got)
+		}
+		takes("true")
+		want := map[bool]v1alpha1.Answer{true: v1alpha1.AnswerAccepted}[itself]
+		if got := look(); got != want {
+			t.Errorf("by itself %t: %q, want %q", itself, got, want)
+		}
 	}
 }

@@ -140,12 +140,23 @@ func atMost(grant v1alpha1.Grant, shown, asked corev1.ResourceList) v1alpha1.Gra
 }
 
 // keepGrant writes down what accepting would give, for those who look at the object. An answer that comes meanwhile is not
-// given more by it: then the object is another one.
+// given more by it: then the object is another one. What could be granted nothing of, as while the node of this laptop was starting, and now can,
+// is answered by the policy that would have answered then.
 func (p *Provider) keepGrant(ctx context.Context, r *v1alpha1.PeeringRequest) error {
 	grant, err := p.Grant(ctx, r)
 	if err != nil || equality.Semantic.DeepEqual(r.Status.Grant, &grant) {
 		return err
 	}
+	waited := r.Status.Grant != nil && r.Status.Grant.Refusal != "" && grant.Refusal == ""
+	err = p.putGrant(ctx, r, grant)
+	if id, wrong := identity.ParseID(r.Spec.PeerID); err == nil && wrong == nil && waited && !r.Spec.Tether {
+		now := p.Client.Now()
+		p.byPolicy(ctx, now, asPeer(now, id, r.Spec.PeerName), r)
+	}
+	return err
+}
+
+func (p *Provider) putGrant(ctx context.Context, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) error {
 	before := r.DeepCopy()
 	r.Status.Grant = &grant
 	return p.Client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

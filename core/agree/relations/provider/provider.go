@@ -130,21 +130,27 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 			Message: received(peer.Name, request, grant),
 		})
 	}
-	if policy, err := p.policyFor(ctx, now, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
-		if err := p.byPolicy(ctx, request, policy); err != nil {
-			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
-		}
+	if no == nil || !no.Passes {
+		p.byPolicy(ctx, now, peer, request)
+	} else if err := p.putGrant(ctx, request, grant); err != nil { // it waits, see keepGrant
+		p.Log.Warn("a policy may not answer this request when something can be granted", "peer", peer.Name, "request", request.Name, "err", err)
 	}
 	return request.Name, request.Spec.Expires.Time, nil
 }
 
-// byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
-func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
-	err := p.Accept(ctx, request, nil, policy.Name)
-	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
-		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policy.Name, nothing.Reason)
+// byPolicy answers a request where a policy does so at once; what can be granted nothing of is declined with the reason.
+func (p *Provider) byPolicy(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) {
+	policy, err := p.policyFor(ctx, now, peer)
+	if err != nil || policy == nil || !policy.Spec.AutoAccept || policy.Spec.Paused {
+		return
 	}
-	return err
+	err = p.Accept(ctx, request, nil, policy.Name)
+	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
+		err = answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policy.Name, nothing.Reason)
+	}
+	if err != nil {
+		p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
+	}
 }
 
 func received(peer string, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) string {
