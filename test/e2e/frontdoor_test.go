@@ -104,8 +104,8 @@ spec:
 		t.Fatal(out, err)
 	}
 	sh("kith-k8s kubectl apply --server-side -f /root/pods.yaml", "serverside-applied", "Warning: would violate PodSecurity")
-	sh("kith-k8s kubectl apply --server-side -f /root/pods.yaml; kith-k8s kubectl diff --server-side -f /root/pods.yaml && echo no difference", "no difference")
 	sh("kith-k8s kubectl -n shop wait --for condition=Ready pod/here pod/typed --timeout=3m", "pod/here condition met", "pod/typed condition met")
+	sh("kith-k8s kubectl apply --server-side -f /root/pods.yaml; kith-k8s kubectl diff --server-side -f /root/pods.yaml && echo no difference", "no difference")
 	// says runs a command that does not end by itself until it says a word.
 	const says = `says() { w=$1; shift; "$@" <&0 > /tmp/said & p=$!; for i in $(seq 600); do grep -q "$w" /tmp/said && break; sleep 0.1; done; kill $p; cat /tmp/said; }; `
 	for _, how := range []string{"", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false KUBECTL_PORT_FORWARD_WEBSOCKETS=false "} {
