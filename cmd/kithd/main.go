@@ -16,11 +16,13 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"kith.dev/core/base/layout"
 	"kith.dev/core/base/places"
+	"kith.dev/core/base/sysmon"
 	"kith.dev/core/base/version"
 	"kith.dev/daemon"
 	"kith.dev/daemon/alone"
@@ -30,6 +32,9 @@ import (
 
 // memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
 const memoryLimit = 160 << 20
+
+// monitorSlack is how much later than it wants Go's monitor thread may look: a few looks' worth, and too short for a goroutine to be missed.
+const monitorSlack = 500 * time.Microsecond
 
 // exitConfig is EX_CONFIG of sysexits.h: what kithd was told is not understood, or what is stored is a newer Kith's, and starting it
 // again helps nothing. The systemd unit knows the number.
@@ -77,6 +82,9 @@ func run(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	log := logger(cfg, to)
+	if err := sysmon.Slacken(monitorSlack); err != nil {
+		log.Debug("kithd wakes up more often than it needs", "err", err)
+	}
 	probes := new(daemon.Probes)
 	if cfg.HealthAddress != "" {
 		if err := probes.Serve(ctx, cfg.HealthAddress); err != nil {

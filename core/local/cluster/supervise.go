@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/base/process"
+	"kith.dev/core/base/sysmon"
 )
 
 // pace is how fast the supervisor does things.
@@ -241,7 +242,7 @@ func (c *child) start(fingerprint string) (*process.Process, error) {
 		defer f.Close()
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := sysmon.Exactly(cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w; is it built and complete?", c.program, err)
 	}
 	p, err := process.Hold(cmd, c.pidFile(), fingerprint)
