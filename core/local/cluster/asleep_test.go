@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,7 +64,7 @@ func TestAnEngineSleepsUntilItIsWoken(t *testing.T) {
 		t.Fatalf("%d starts: it was started while it slept", n)
 	}
 	d.Wake("a test")
-	if s := d.State(); s.Phase != Starting || !strings.Contains(s.Why, "asleep") {
+	if s := d.State(); s.Phase != Starting || s.Why == "" { // it says that it was asleep, or which program it starts by now
 		t.Errorf("right after: %+v", s)
 	}
 	d.Wake("a test")
