@@ -51,9 +51,6 @@ func Direct(port uint16, own ...string) (string, error) {
 func tcpSockets() (list []*netlink.Socket, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		some, wrong := netlink.SocketDiagTCP(family)
-		if errors.Is(wrong, netlink.ErrDumpInterrupted) {
-			wrong = nil // what changes meanwhile is seen the next time
-		}
 		err = errors.Join(err, wrong)
 		for _, s := range some {
 			if s.State == established {
@@ -69,7 +66,10 @@ func end(ip []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// holder is the first program that has one of these sockets open, and is none of own.
+// hidden is said of a program that /proc does not show, as one in a container.
+const hidden = "a program that cannot be seen"
+
+// holder is a program that has one of these sockets open, and is none of own. A socket that nobody is seen to have is somebody's, too.
 func holder(inodes map[uint32]bool, own []string) (string, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -85,17 +85,25 @@ func holder(inodes map[uint32]bool, own []string) (string, error) {
 			continue
 		}
 		exe = strings.TrimSuffix(exe, " (deleted)") // an update put another in its place
-		if slices.Contains(own, exe) {
-			continue
-		}
 		open, _ := os.ReadDir(filepath.Join("/proc", p.Name(), "fd"))
 		for _, f := range open {
 			to, _ := os.Readlink(filepath.Join("/proc", p.Name(), "fd", f.Name()))
 			var inode uint32
-			if n, _ := fmt.Sscanf(to, "socket:[%d]", &inode); n == 1 && inodes[inode] {
+			if n, _ := fmt.Sscanf(to, "socket:[%d]", &inode); n != 1 || !inodes[inode] {
+				continue
+			}
+			if !slices.Contains(own, exe) {
 				return fmt.Sprintf("%s (process %d)", filepath.Base(exe), pid), nil
 			}
+			delete(inodes, inode)
 		}
 	}
-	return "", nil
+	if len(inodes) == 0 {
+		return "", nil
+	}
+	still, err := tcpSockets() // one that ended meanwhile is nobody's
+	if slices.ContainsFunc(still, func(s *netlink.Socket) bool { return inodes[s.INode] }) {
+		return hidden, err
+	}
+	return "", err
 }

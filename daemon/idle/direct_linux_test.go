@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A program that has a connection to the port is found, unless it is one of Kith's own, and until it ends.
@@ -63,5 +65,40 @@ func TestWhoIsConnectedPastTheFrontDoor(t *testing.T) {
 		_ = other.Wait()
 		is("when it has ended", "", self)
 		mine.Close()
+	}
+}
+
+// A connection that no program in /proc has open, here for it is on its way through a unix socket, is somebody's.
+func TestAConnectionOfNobodyThatIsSeenIsSomebodys(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := c.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	c.Close()
+	if got, err := Direct(uint16(l.Addr().(*net.TCPAddr).Port), self); err != nil || got != hidden {
+		t.Errorf("%q, %v", got, err)
 	}
 }
