@@ -67,7 +67,7 @@ conformance: build ## upstream's conformance tests with their pods at a peer, an
 fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
 	@scripts/fuzz.sh
 
-bench: build ## measure: table, build/bench.json, plots in build/bench.html (an hour; as root); QUICK=1: five minutes
+bench: build ## measure: table, build/bench.json, plots in build/bench.html (an hour; as root); QUICK=1: what people ask for first
 	@scripts/bench.sh
 
 lint: ## golangci-lint, generated files in step

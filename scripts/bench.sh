@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures on labs of its own, as root: table on the terminal, every value in build/bench.json, and a page with plots, build/bench.html. What a run
 # before left there is compared with.
-# Arguments go to the program, for example: scripts/bench.sh -only pods,many -rounds 4; -list shows the groups. QUICK=1 takes five minutes.
+# Arguments go to the program, for example: scripts/bench.sh -only pods,many -rounds 4; -list shows the groups. QUICK=1 takes what people ask for first.
 # scripts/bench.sh -against COMMIT [ARGUMENTS] builds that commit, too (minutes), and measures both by turns: which figures are worse beyond noise.
 set -euo pipefail
 cd "$(dirname "$0")/.."

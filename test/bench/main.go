@@ -77,7 +77,7 @@ var groups = []group{
 	{name: "unpeer", what: "two pods come home", peered: true, run: unpeerWithPods},
 }
 
-// quickGroups and quickRounds are -quick: five minutes.
+// quickGroups and quickRounds are -quick.
 const (
 	quickGroups = "up,peering,footprint,pods,services,tunnel,many"
 	quickRounds = 4
@@ -101,7 +101,7 @@ func main() {
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long nothing happens while what is written to disks is counted")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
-	quick := flag.Bool("quick", false, "in minutes, what people ask for first: "+quickGroups)
+	quick := flag.Bool("quick", false, "a few rounds of what people ask for first: "+quickGroups)
 	flag.StringVar(&o.against, "against", "", "the tree of another build, with bin/ and build/bench, to measure by turns (scripts/bench.sh makes one of a commit)")
 	flag.IntVar(&o.turns, "turns", 2, "how often each group of each build runs with -against")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
