@@ -37,11 +37,13 @@ args+=("$@")
     cat "$stage"
   done > ../../../build/kwok.yaml
 )
+(cd test/bench/etcd && go build -ldflags "-s -w" -o ../../../build/etcd go.etcd.io/etcd/server/v3)
 (cd test/bench/page && go build -ldflags "-s -w" -o ../../../build/benchpage .)
 for tree in "${trees[@]}"; do
   [[ " ${args[*]} " = *" -only "* || " ${args[*]} " = *" -quick "* ]] || (cd "$tree" && scripts/helm.sh >/dev/null) # for the group nodes; three minutes, once
   (cd "$tree" && mkdir -p build && go build -o build/bench ./test/bench)
-  [ "$tree" = . ] || cp build/kwok build/kwok.yaml "$tree/build/"
+  [ ! -d "$tree/engine/test/storeload" ] || (cd "$tree/engine" && go build -ldflags "-s -w" -o ../build/storeload ./test/storeload)
+  [ "$tree" = . ] || cp build/kwok build/kwok.yaml build/etcd "$tree/build/"
 done
 out=build/bench.json
 for ((i = 0; i + 1 < ${#args[@]}; i++)); do [ "${args[i]}" != -out ] || out=${args[i + 1]}; done

@@ -29,6 +29,19 @@ func footprint(ctx context.Context, r *rig) error {
 	return r.weigh(ctx, "one peer, two pods", time.Minute)
 }
 
+// calm is how long nothing happens before a laptop counts as idle.
+const calm = 5 * time.Minute
+
+// idle is the same after minutes in which nothing happened, and counts what wakes up.
+func idle(ctx context.Context, r *rig) error {
+	if _, err := r.pairOfPods(ctx); err != nil {
+		return err
+	}
+	defer r.removePods(ctx)
+	pause(ctx, calm)
+	return r.weigh(ctx, "after five calm minutes", 2*time.Minute)
+}
+
 // weigh samples memory while the laptops are idle, and sums up their CPU time.
 func (r *rig) weigh(ctx context.Context, when string, long time.Duration) error {
 	pause(ctx, 10*time.Second) // what was started before settles
@@ -57,7 +70,7 @@ func (r *rig) weigh(ctx context.Context, when string, long time.Duration) error 
 		percent := 100 * (now[p].cpu - before[p].cpu) / time.Since(began).Seconds()
 		r.report.Add(fmt.Sprintf("idle CPU, %s, %s: %s", when, p.role, p.name), "% of a core", percent)
 	}
-	for _, p := range programs[:2] {
+	for _, p := range programs {
 		wakes := float64(now[p].switches-before[p].switches) / time.Since(began).Seconds()
 		r.report.Add(fmt.Sprintf("idle wake-ups, %s, %s: %s", when, p.role, p.name), "a second", wakes)
 	}
@@ -70,7 +83,14 @@ type program struct{ role, name string }
 var programs = []program{
 	{"consumer", "kithd"}, {"provider", "kithd"}, {"consumer", "kith-k8s"}, {"provider", "kith-k8s"},
 	{"consumer", "containerd"}, {"provider", "containerd"}, {"consumer", "containerd-shim"}, {"provider", "containerd-shim"},
+	{"consumer", whole}, {"provider", whole},
 }
+
+// whole is all that runs at a laptop, but for pods and what the lab itself runs there.
+const whole = "whole laptop"
+
+// labProgram is the first process of each laptop, which no laptop of a user has.
+const labProgram = "kith-lab"
 
 // usage sums up each program at each laptop.
 func (r *rig) usage() (map[program]process, error) {
@@ -82,8 +102,10 @@ func (r *rig) usage() (map[program]process, error) {
 		}
 		for _, p := range list {
 			key := program{role, p.name} // the kernel keeps 15 characters of a name
-			s := sum[key]
-			sum[key] = process{rss: s.rss + p.rss, anon: s.anon + p.anon, cpu: s.cpu + p.cpu, switches: s.switches + p.switches, written: s.written + p.written}
+			sum[key] = sum[key].plus(p)
+			if all := (program{role, whole}); p.name != labProgram {
+				sum[all] = sum[all].plus(p)
+			}
 		}
 	}
 	return sum, nil
@@ -97,6 +119,10 @@ type process struct {
 	cpu      float64 // seconds, in all
 	switches uint64  // times that a thread of it went to sleep, in all
 	written  float64 // MB that it has the kernel write to disks, in all
+}
+
+func (p process) plus(o process) process {
+	return process{rss: p.rss + o.rss, anon: p.anon + o.anon, cpu: p.cpu + o.cpu, switches: p.switches + o.switches, written: p.written + o.written}
 }
 
 // processes lists those of a laptop itself; pods have PID namespaces of their own.

@@ -68,6 +68,7 @@ func (r *rig) service(ctx context.Context, name, app, twin string) error {
 	r.report.Add("service: created, until the API server's answer", "ms", float64(answered.Microseconds())/1000)
 	r.report.Add("service: created, until its endpoints are ready at home", "ms", ms(home))
 	r.report.Add("service: created, until its endpoints are ready at the peer", "ms", ms(there))
+	r.report.Add("service: the API server's answer, until its endpoints are ready at the peer", "ms", ms(there)-float64(answered.Microseconds())/1000)
 	r.report.Add("service: endpoints ready at the peer - at home", "ms", ms(there)-ms(home))
 	if err := r.alice.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
