@@ -86,11 +86,8 @@ var programs = []program{
 	{"consumer", whole}, {"provider", whole},
 }
 
-// whole is all that runs at a laptop, but for pods and what the lab itself runs there.
+// whole is all that runs at a laptop, but for pods.
 const whole = "whole laptop"
-
-// labProgram is the first process of each laptop, which no laptop of a user has.
-const labProgram = "kith-lab"
 
 // usage sums up each program at each laptop.
 func (r *rig) usage() (map[program]process, error) {
@@ -103,9 +100,8 @@ func (r *rig) usage() (map[program]process, error) {
 		for _, p := range list {
 			key := program{role, p.name} // the kernel keeps 15 characters of a name
 			sum[key] = sum[key].plus(p)
-			if all := (program{role, whole}); p.name != labProgram {
-				sum[all] = sum[all].plus(p)
-			}
+			all := program{role, whole}
+			sum[all] = sum[all].plus(p)
 		}
 	}
 	return sum, nil
@@ -125,7 +121,7 @@ func (p process) plus(o process) process {
 	return process{rss: p.rss + o.rss, anon: p.anon + o.anon, cpu: p.cpu + o.cpu, switches: p.switches + o.switches, written: p.written + o.written}
 }
 
-// processes lists those of a laptop itself; pods have PID namespaces of their own.
+// processes lists those of a laptop itself, but for the first, which is the lab's; pods have PID namespaces of their own.
 func processes(p *lab.Laptop) ([]process, error) {
 	info, err := p.Info()
 	if err != nil {
@@ -141,6 +137,9 @@ func processes(p *lab.Laptop) ([]process, error) {
 	}
 	var list []process
 	for _, dir := range dirs {
+		if filepath.Base(dir) == strconv.Itoa(info.PID) {
+			continue
+		}
 		if space, err := os.Readlink(dir + "/ns/pid"); err != nil || space != own {
 			continue
 		}

@@ -126,11 +126,16 @@ func (r *rig) sleepAndWake(ctx context.Context, n *node, look bool) error {
 	}
 	if _, err := until(ctx, "Kubernetes sleeps", func() bool {
 		s, err := n.kith.Status(ctx)
-		return err == nil && s.Engine.State == api.EngineAsleep
+		if err != nil || s.Engine.State != api.EngineAsleep {
+			return false
+		}
+		list, err := processes(n.Laptop)
+		return err == nil && len(list) == 1 // kithd
 	}); err != nil {
 		return err
 	}
 	if look {
+		pause(ctx, settle)
 		if err := r.asleep(ctx, n.Laptop); err != nil {
 			return err
 		}
@@ -148,9 +153,7 @@ func (r *rig) asleep(ctx context.Context, p *lab.Laptop) error {
 	sum := func() (all process, err error) {
 		list, err := processes(p)
 		for _, one := range list {
-			if one.name != labProgram {
-				all = all.plus(one)
-			}
+			all = all.plus(one)
 		}
 		return all, err
 	}

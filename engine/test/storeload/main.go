@@ -23,7 +23,10 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"kith.dev/engine/datastore"
 )
@@ -52,7 +55,7 @@ type Result struct {
 
 func main() {
 	log.SetFlags(0)
-	lives := flag.Int("lives", 500, "pods that come and go")
+	lives := flag.Int("lives", 500, "pods that come and go; with 0 it ends as soon as the datastore answers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,7 +93,8 @@ type target struct {
 }
 
 func load(ctx context.Context, url string, lives int) error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, MaxDelay: 20 * time.Millisecond, Multiplier: 1}})}})
 	if err != nil {
 		return err
 	}
@@ -99,6 +103,9 @@ func load(ctx context.Context, url string, lives int) error {
 	granted, err := c.Grant(ctx, 3600)
 	if err != nil {
 		return err
+	}
+	if lives == 0 { // it answers: that was the question
+		return json.NewEncoder(os.Stdout).Encode(Result{})
 	}
 	t.lease = granted.ID
 	ctx, cancel := context.WithCancel(ctx)
