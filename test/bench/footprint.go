@@ -32,8 +32,12 @@ func footprint(ctx context.Context, r *rig) error {
 // calm is how long nothing happens before a laptop counts as idle.
 const calm = 5 * time.Minute
 
-// idle is the same after minutes in which nothing happened, and counts what wakes up.
+// idle is the same in a lab that has done nothing yet, after minutes in which nothing happened.
 func idle(ctx context.Context, r *rig) error {
+	r.down()
+	if err := r.befriend(ctx); err != nil {
+		return err
+	}
 	if _, err := r.pairOfPods(ctx); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ var groups = []group{
 	{name: "mode", what: "tethered to a company, and back", run: modes},
 	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
-	{name: "idle", what: "memory, CPU and wake-ups after five minutes in which nothing happened", peered: true, run: idle},
+	{name: "idle", what: "memory, CPU and wake-ups after five minutes in which nothing happened", run: idle},
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},
 	{name: "crowd", what: "memory for each of twenty simulated peers", peered: true, run: crowd},
 	{name: "namespaces", what: "memory and watches for each of two hundred namespaces at a peer", peered: true, run: namespaces},

@@ -95,18 +95,28 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		if round == 0 {
 			go r.profile(ctx, what+" "+way.word, "profile?seconds=15")
 		}
+		each, err := r.usage()
+		if err != nil {
+			return err
+		}
 		before := r.cpuSeconds()
 		began := time.Now()
 		if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		var err error
 		ready[at], err = way.seen.until(ctx, began, fmt.Sprintf("%d pods %s Ready", n, way.word), func(s pods) bool { return s.ready() == n })
 		if err != nil {
 			return err
 		}
 		pause(ctx, 3*time.Second) // what comes late was caused by it too
 		cpu[at] = r.cpuSeconds() - before
+		now, err := r.usage()
+		if err != nil {
+			return err
+		}
+		for _, p := range programs[:6] { // runc and what else comes and goes is in the sum only
+			r.report.Add(fmt.Sprintf("%s: CPU time, %s, %s: %s", what, way.word, p.role, p.name), "s", now[p].cpu-each[p].cpu)
+		}
 		r.counters(ctx, what+" "+way.word+" Ready")
 		before, began = r.cpuSeconds(), time.Now()
 		if err := deployments.Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
