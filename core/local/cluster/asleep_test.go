@@ -164,14 +164,9 @@ func TestAnEngineThatIsUsedDoesNotSleep(t *testing.T) {
 // Whoever knows the port of the API server wakes it by connecting to it, and what he said already is answered.
 func TestAConnectionWakesTheEngineAndIsAnswered(t *testing.T) {
 	l := newLaptop(t)
+	l.api = freeAddress(t)
 	d := l.daemon(nil)
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	d.waitFor(t, Ready)
-	d.api = port.Addr().String()
-	port.Close()
 	if err := d.Sleep(t.Context(), nobody); err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +188,48 @@ func TestAConnectionWakesTheEngineAndIsAnswered(t *testing.T) {
 		}
 	}
 	d.waitFor(t, Ready)
+}
+
+// An engine that runs on while kithd is started anew has the socket. The new kithd gets it from there, so nobody is refused when that engine ends.
+func TestTheSocketOfAnAdoptedEngineStaysOpen(t *testing.T) {
+	l := newLaptop(t)
+	l.api = freeAddress(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	d.stop()
+	d = l.daemon(nil)
+	d.waitFor(t, Ready)
+	if n := len(l.starts()); n != 1 {
+		t.Fatalf("%d starts: it is not the engine of before", n)
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.Sleep(t.Context(), nobody) }()
+	for asleep := false; !asleep; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			asleep = true
+		default:
+		}
+		conn, err := net.Dial("tcp", l.api)
+		if err != nil {
+			t.Fatalf("refused while the engine falls asleep: %v", err)
+		}
+		conn.Close()
+	}
+}
+
+// freeAddress is one of loopback that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // What an engine that ended had asked its own API server a moment before must not wake it.

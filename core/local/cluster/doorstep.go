@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/base/process"
 )
 
 // ListenerVariable, in the environment of an engine, is the number of a file that it inherits: the socket that listens at its API server's
@@ -18,8 +20,7 @@ const ListenerVariable = "KITH_API_LISTENER"
 // wakePatience is how long who connected waits for an API server that wakes up.
 const wakePatience = time.Minute
 
-// takeDoorstep takes the API server's address, for all engines that are started from now on. One that was started by another kithd has it
-// already: then it is taken when that one has ended.
+// takeDoorstep takes the API server's address, for all engines that are started from now on.
 func (c *child) takeDoorstep() {
 	if c.api == "" || c.doorstep != nil {
 		return
@@ -30,6 +31,20 @@ func (c *child) takeDoorstep() {
 		return
 	}
 	c.doorstep = listener.(*net.TCPListener)
+}
+
+// shareDoorstep takes the address of an engine that was started by another kithd, and listens there already. Where the kernel does not let
+// it, the address is taken when that engine has ended.
+func (c *child) shareDoorstep(engine *process.Process) {
+	if c.api == "" || c.doorstep != nil {
+		return
+	}
+	listener, err := engine.Listener(c.api)
+	if err != nil { // it may not listen yet, or at an older kernel
+		c.log.Info("the API server's address is not held: who connects in the moment in which "+c.what+" ends is refused", "err", err)
+		return
+	}
+	c.doorstep = listener
 }
 
 // leaveDoorstep has who connects be refused.

@@ -133,6 +133,9 @@ func (c *child) once(ctx context.Context) error {
 		return err
 	}
 	p, startedAs := process.Find(c.pidFile())
+	if p != nil {
+		c.shareDoorstep(p)
+	}
 	if p != nil && startedAs != fingerprint {
 		err := c.retire(ctx, p)
 		p.Close()

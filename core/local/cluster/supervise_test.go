@@ -43,10 +43,11 @@ func TestMain(m *testing.M) {
 type laptop struct {
 	t   *testing.T
 	dir string
+	api string // where its engines listen; "": nowhere
 }
 
 func newLaptop(t *testing.T) laptop {
-	l := laptop{t, t.TempDir()}
+	l := laptop{t: t, dir: t.TempDir()}
 	t.Cleanup(func() { // ends only those that the test started, before its folder goes
 		starts := l.starts()
 		if p, _ := process.Find(l.path("run/engine.pid")); p != nil { // one so new that it has noted nothing yet
@@ -105,7 +106,7 @@ func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	b.api = "" // another Kubernetes of this machine may have it
+	b.api = l.api // another Kubernetes of this machine may have the usual one
 	b.pace = pace{asking: 5 * time.Millisecond, watching: 20 * time.Millisecond, patience: 3, pause: 10 * time.Millisecond, most: 50 * time.Millisecond, settled: time.Minute, goodbye: 200 * time.Millisecond}
 	b.probe = func(context.Context) error {
 		b, err := os.ReadFile(l.path("ready"))
