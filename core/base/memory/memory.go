@@ -26,7 +26,8 @@ var (
 // Tidy gives the memory back that work left behind, once the program is calm. Go's collector lets a heap grow to twice of what
 // lives in it, and returns what is free over minutes: right for a busy server, too much on a laptop that sleeps. What
 // lives in kithd is small; and most of what Go counts as living there are WireGuard's packet buffers, of which hardly a page was ever
-// touched, so that the garbage allowed beside them would be most of the process.
+// touched, so that the garbage allowed beside them would be most of the process. Pages of the program are let go
+// each time: those in use come back at once, a few hundred soft faults in all.
 func Tidy(ctx context.Context, limits Limits) error {
 	tick := time.NewTicker(limits.Every)
 	defer tick.Stop()
@@ -38,17 +39,20 @@ func Tidy(ctx context.Context, limits Limits) error {
 		case <-tick.C:
 		}
 		before := m.allocated
-		if m = readMemory(); m.allocated-before < limits.Calm && m.waste > limits.Waste {
-			tidyNow()
+		if m = readMemory(); m.allocated-before >= limits.Calm {
+			continue
 		}
+		if m.waste > limits.Waste {
+			collect()
+		}
+		forgetProgram()
 	}
 }
 
-// tidyNow collects twice: what lies in a sync.Pool, as WireGuard's packet buffers do, goes with the second time.
-func tidyNow() {
+// collect does it twice: what lies in a sync.Pool, as WireGuard's packet buffers do, goes with the second time.
+func collect() {
 	runtime.GC()
 	debug.FreeOSMemory()
-	forgetProgram()
 }
 
 // heap is what Go says of its heap, in bytes.
