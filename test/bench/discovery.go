@@ -117,7 +117,7 @@ func losePower(ctx context.Context, r *rig, l *lab.Lab, alice *node) error {
 
 // fifty counts at each of many laptops whom it has seen.
 func fifty(ctx context.Context, r *rig) error {
-	const many = 50
+	many := r.stations
 	for range max(1, r.rounds/5) {
 		began := time.Now()
 		err := withLab(ctx, lab.Options{Name: r.options.lab + "lan", Laptops: many, NoEngine: true}, func(l *lab.Lab) error {
@@ -141,13 +141,80 @@ func fifty(ctx context.Context, r *rig) error {
 			}
 			r.report.Took(fmt.Sprintf("%d laptops: all see all, after the first began to boot", many), end.Sub(began))
 			r.report.Took(fmt.Sprintf("%d laptops: all see all, after the last kithd answered", many), end.Sub(answered))
-			return nil
+			return r.quiet(ctx, l.Laptops())
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// quietFor is how long the crowd is looked at while nobody comes or goes.
+const quietFor = 2 * time.Minute
+
+// quiet counts what it costs each of many laptops that the others are there.
+func (r *rig) quiet(ctx context.Context, all []*lab.Laptop) error {
+	pause(ctx, time.Minute) // what the start has said is over
+	before, err := inSight(ctx, all)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	pause(ctx, quietFor)
+	now, err := inSight(ctx, all)
+	if err != nil {
+		return err
+	}
+	minutes := time.Since(began).Minutes()
+	each := func(what, unit string, of func(station) float64, times float64) {
+		var sum float64
+		for i := range all {
+			sum += of(now[i]) - of(before[i])
+		}
+		r.report.Add(fmt.Sprintf("%d laptops that know each other: %s, of each", len(all), what), unit, times*sum/float64(len(all)))
+	}
+	each("received in a minute", "kB", func(s station) float64 { return s.received / 1e3 }, 1/minutes)
+	each("sent in a minute", "kB", func(s station) float64 { return s.sent / 1e3 }, 1/minutes)
+	each("idle CPU of kithd", "% of a core", func(s station) float64 { return s.kithd.cpu }, 100/60./minutes)
+	each("idle wake-ups of kithd", "a second", func(s station) float64 { return float64(s.kithd.switches) }, 1/60./minutes)
+	var rss float64
+	for _, s := range now {
+		rss += s.kithd.rss
+	}
+	r.report.Add(fmt.Sprintf("%d laptops that know each other: memory of kithd, of each", len(all)), "MB", rss/float64(len(all)))
+	return ctx.Err()
+}
+
+// station is one laptop of a crowd.
+type station struct {
+	received, sent float64 // bytes on its link so far
+	kithd          process
+}
+
+func inSight(ctx context.Context, all []*lab.Laptop) ([]station, error) {
+	list := make([]station, len(all))
+	var work errgroup.Group
+	work.SetLimit(8)
+	for i, p := range all {
+		work.Go(func() error {
+			out, _, err := p.Exec(ctx, "cat", "/sys/class/net/eth0/statistics/rx_bytes", "/sys/class/net/eth0/statistics/tx_bytes")
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Sscan(out, &list[i].received, &list[i].sent); err != nil {
+				return fmt.Errorf("%s: %q: %w", p.Name(), out, err)
+			}
+			running, err := processes(p)
+			for _, one := range running {
+				if one.name == "kithd" {
+					list[i].kithd = one
+				}
+			}
+			return err
+		})
+	}
+	return list, work.Wait()
 }
 
 // seesAll tells when a laptop saw the last of n others.

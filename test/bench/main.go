@@ -26,12 +26,13 @@ import (
 
 // options are what the command line says.
 type options struct {
-	lab    string
-	rounds int
-	pods   int
-	fakes  int
-	peers  int
-	idle   time.Duration
+	lab      string
+	rounds   int
+	pods     int
+	fakes    int
+	peers    int
+	stations int
+	idle     time.Duration
 
 	against  string // the tree of another build; "" for none
 	turns    int
@@ -101,6 +102,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
 	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
 	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
+	flag.IntVar(&o.stations, "stations", 50, "laptops that see each other")
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long nothing happens while what is written to disks is counted")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
