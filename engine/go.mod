@@ -11,6 +11,7 @@ require (
 	go.uber.org/zap v1.28.0
 	k8s.io/api v0.37.1
 	k8s.io/apimachinery v0.37.1
+	k8s.io/cli-runtime v0.36.3
 	k8s.io/client-go v0.37.1
 	k8s.io/cluster-bootstrap v0.0.0
 	k8s.io/component-base v0.36.3
@@ -62,7 +63,6 @@ require (
 	github.com/quic-go/quic-go v0.64.1 // indirect
 	github.com/xlab/treeprint v1.2.0 // indirect
 	go.uber.org/automaxprocs v1.6.0 // indirect
-	k8s.io/cli-runtime v0.36.3 // indirect
 	k8s.io/kubelet v0.36.3 // indirect
 	sigs.k8s.io/kustomize/api v0.21.1 // indirect
 	sigs.k8s.io/kustomize/kustomize/v5 v5.8.1 // indirect
