@@ -468,6 +468,15 @@ func (m *meeting) apart(t *testing.T) {
 			return ""
 		})
 	}
+	// DNS may know of an endpoint before kube-proxy has written it down.
+	for _, node := range []string{"alice", "kith-bob", "kith-carol"} {
+		from := m.on(node)[0].name
+		for _, f := range m.all {
+			eventually(t, 30*time.Second, f.name+"'s service answers "+from+" again", func() string {
+				return tries(t, m.alice, "shop", from, []string{"tcp " + f.service + ":80 1"})[0].Error
+			})
+		}
+	}
 	m.matrix(t)
 
 	lasted := time.Since(begun)
