@@ -188,20 +188,15 @@ func (t *target) create(ctx context.Context, key, value string, lease clientv3.L
 }
 
 func (t *target) update(ctx context.Context, key, value string) error {
-	got, err := t.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	if len(got.Kvs) != 1 {
-		return fmt.Errorf("%s is not there", key)
-	}
-	return t.write(func() (*clientv3.TxnResponse, error) {
-		return t.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", got.Kvs[0].ModRevision)).
-			Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
-	})
+	return t.change(ctx, key, clientv3.OpPut(key, value))
 }
 
 func (t *target) remove(ctx context.Context, key string) error {
+	return t.change(ctx, key, clientv3.OpDelete(key))
+}
+
+// change does something to an object as it was read.
+func (t *target) change(ctx context.Context, key string, do clientv3.Op) error {
 	got, err := t.Get(ctx, key)
 	if err != nil {
 		return err
@@ -210,8 +205,7 @@ func (t *target) remove(ctx context.Context, key string) error {
 		return fmt.Errorf("%s is not there", key)
 	}
 	return t.write(func() (*clientv3.TxnResponse, error) {
-		return t.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", got.Kvs[0].ModRevision)).
-			Then(clientv3.OpDelete(key)).Else(clientv3.OpGet(key)).Commit()
+		return t.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", got.Kvs[0].ModRevision)).Then(do).Else(clientv3.OpGet(key)).Commit()
 	})
 }
 
