@@ -104,13 +104,13 @@ count() {
 # What containerd has and a laptop's does not use: other snapshotters, traces, Intel's cache allocation, readiness for a systemd that
 # did not start it, plugins in WebAssembly.
 without=no_tracing,no_devmapper,no_zfs,no_rdt,no_systemd,nri_no_wasm
-containerd=(github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr})
+containerd=(./containerd ./containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/ctr)
 plugins=(main/bridge main/loopback main/ptp ipam/host-local meta/portmap)
 
 build_runtime() {
   local in m=engine/runtime t
   part kith-image "$bin/kith-image" "$(inputs $m/containerd)" gobuild $m/containerd "$ldflags" "$bin/kith-image" ./image
-  in=$(inputs $m/containerd/go.mod $m/containerd/go.sum)
+  in=$(inputs $m/containerd core/base/memory)
   for t in "${containerd[@]}"; do
     part "${t##*/}" "$bin/${t##*/}" "$in $without" build_containerd_now $m/containerd "$t"
   done

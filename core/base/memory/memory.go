@@ -16,11 +16,13 @@ type Limits struct {
 	Calm  uint64 // bytes; a program that allocates more within Every is at work
 }
 
-// Limits of kithd, and of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
-// collection takes ten times as long.
+// Limits of kithd; of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
+// collection takes ten times as long; of containerd, which the engine asks several times a second; and of the shim that each pod has.
 var (
-	Daemon = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20}
-	Engine = Limits{Every: 2 * time.Minute, Waste: 16 << 20, Calm: 200 << 20}
+	Daemon     = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20}
+	Engine     = Limits{Every: 2 * time.Minute, Waste: 16 << 20, Calm: 200 << 20}
+	Containerd = Limits{Every: 2 * time.Minute, Waste: 2 << 20, Calm: 100 << 20}
+	Shim       = Limits{Every: time.Minute, Waste: 1 << 20, Calm: 4 << 20}
 )
 
 // Tidy gives the memory back that work left behind, once the program is calm. Go's collector lets a heap grow to twice of what
