@@ -12,13 +12,17 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
+	openapicommon "k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
@@ -88,8 +92,12 @@ func (a APIServer) Run(ctx context.Context) error {
 		// renewal a write to the disk (docs/performance.md); it needs neither.
 		"endpoint-reconciler-type": "master-count",
 		// WatchList needs progress of watches, which the datastore does not tell: lists come as lists. And the other parts of this process, whose
-		// switches these are, too, need not ask for it, two hundred of them at each start.
-		"feature-gates": "APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false,WatchList=false,WatchListClient=false",
+		// switches these are, too, need not ask for it, two hundred of them at each start. The last three keep what a cache was a moment ago for
+		// lists in pages, compare it with the datastore, and guess what a list would cost: seventy goroutines each, for clusters of other sizes.
+		"feature-gates": strings.Join([]string{
+			"APIServerIdentity=false", "UnknownVersionInteroperabilityProxy=false", "WatchList=false", "WatchListClient=false",
+			"ListFromCacheSnapshot=false", "DetectCacheInconsistency=false", "SizeBasedListCostEstimate=false",
+		}, ","),
 		// Told to end, it answers what it has begun and gives the watches of our own clients 2 s instead of 60.
 		"shutdown-send-retry-after":   "true",
 		"profiling":                   "false",
@@ -132,6 +140,9 @@ func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error 
 	if err != nil {
 		return err
 	}
+	generic := config.KubeAPIs.ControlPlane.Generic
+	generic.OpenAPIConfig.GetOperationIDAndTagsFromRoute = operation
+	generic.OpenAPIV3Config.GetOperationIDAndTagsFromRoute = operation
 	completed, err := config.Complete()
 	if err != nil {
 		return err
@@ -153,7 +164,19 @@ func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error 
 	if err != nil {
 		return err
 	}
+	// The types of all fields are known from them by now. OpenAPI, when it is asked for, has them made again.
+	generic.OpenAPIV3Config.Definitions = nil
 	return prepared.Run(ctx)
+}
+
+// operation names a route in OpenAPI as upstream's builders do. Where it is not set they set it themselves, to what keeps the builder and the
+// definitions of all types for as long as the program runs.
+func operation(r openapicommon.Route) (id string, tags []string, err error) {
+	adapter, ok := r.(*restfuladapter.RouteAdapter)
+	if !ok {
+		return "", nil, fmt.Errorf("kube-apiserver: no name for the operations of a %T", r)
+	}
+	return apiopenapi.GetOperationIDAndTags(adapter.Route)
 }
 
 // both are a range of IPv4 and, where there is one, that of IPv6 behind it.
