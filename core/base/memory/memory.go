@@ -12,15 +12,16 @@ import (
 // Limits say when a program is tidied.
 type Limits struct {
 	Every time.Duration
-	Waste uint64 // bytes; less than this is not worth a collection
-	Calm  uint64 // bytes; a program that allocates more within Every is at work
+	Rest  time.Duration // between two collections, at least
+	Waste uint64        // bytes; less than this is not worth a collection
+	Calm  uint64        // bytes; a program that allocates more within Every is at work
 }
 
 // Limits of kithd; of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
 // collection takes ten times as long; of containerd, which the engine asks several times a second; and of the shim that each pod has.
 var (
 	Daemon     = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20}
-	Engine     = Limits{Every: 2 * time.Minute, Waste: 16 << 20, Calm: 200 << 20}
+	Engine     = Limits{Every: 30 * time.Second, Rest: 2 * time.Minute, Waste: 16 << 20, Calm: 50 << 20}
 	Containerd = Limits{Every: 2 * time.Minute, Waste: 2 << 20, Calm: 100 << 20}
 	Shim       = Limits{Every: time.Minute, Waste: 1 << 20, Calm: 4 << 20}
 )
@@ -34,6 +35,7 @@ func Tidy(ctx context.Context, limits Limits) error {
 	tick := time.NewTicker(limits.Every)
 	defer tick.Stop()
 	var m heap
+	collected := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,8 +46,9 @@ func Tidy(ctx context.Context, limits Limits) error {
 		if m = readMemory(); m.allocated-before >= limits.Calm {
 			continue
 		}
-		if m.waste > limits.Waste {
+		if m.waste > limits.Waste && time.Since(collected) >= limits.Rest {
 			collect()
+			collected = time.Now()
 		}
 		forgetProgram()
 	}
