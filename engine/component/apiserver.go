@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
+	"weak"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -143,6 +145,7 @@ func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error 
 	generic := config.KubeAPIs.ControlPlane.Generic
 	generic.OpenAPIConfig.GetOperationIDAndTagsFromRoute = operation
 	generic.OpenAPIV3Config.GetOperationIDAndTagsFromRoute = operation
+	generic.OpenAPIV3Config.GetDefinitions = weakly(generic.OpenAPIV3Config.GetDefinitions)
 	completed, err := config.Complete()
 	if err != nil {
 		return err
@@ -177,6 +180,23 @@ func operation(r openapicommon.Route) (id string, tags []string, err error) {
 		return "", nil, fmt.Errorf("kube-apiserver: no name for the operations of a %T", r)
 	}
 	return apiopenapi.GetOperationIDAndTags(adapter.Route)
+}
+
+// weakly keeps the definitions of all types, 15 MB, only until the next collection of garbage: documents of OpenAPI are asked for many at a
+// time, and then for days not at all. All who ask want references of the same form.
+func weakly(get openapicommon.GetOpenAPIDefinitions) openapicommon.GetOpenAPIDefinitions {
+	var mu sync.Mutex
+	var last weak.Pointer[map[string]openapicommon.OpenAPIDefinition]
+	return func(ref openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
+		mu.Lock()
+		defer mu.Unlock()
+		if known := last.Value(); known != nil {
+			return *known
+		}
+		all := get(ref)
+		last = weak.Make(&all)
+		return all
+	}
 }
 
 // both are a range of IPv4 and, where there is one, that of IPv6 behind it.

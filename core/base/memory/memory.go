@@ -15,14 +15,15 @@ type Limits struct {
 	Rest  time.Duration // between two collections, at least
 	Waste uint64        // bytes; less than this is not worth a collection
 	Calm  uint64        // bytes; a program that allocates more within Every is at work
+	Pools bool          // collect twice at a time: what lies in a sync.Pool, as WireGuard's packet buffers do, goes with the second
 }
 
 // Limits of kithd; of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
 // collection takes ten times as long; of containerd, which the engine asks several times a second; and of the shim that each pod has.
 var (
-	Daemon     = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20}
-	Engine     = Limits{Every: 30 * time.Second, Rest: 2 * time.Minute, Waste: 16 << 20, Calm: 50 << 20}
-	Containerd = Limits{Every: 2 * time.Minute, Waste: 2 << 20, Calm: 100 << 20}
+	Daemon     = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20, Pools: true}
+	Engine     = Limits{Every: 30 * time.Second, Rest: time.Minute, Waste: 16 << 20, Calm: 50 << 20}
+	Containerd = Limits{Every: 30 * time.Second, Rest: 2 * time.Minute, Waste: 2 << 20, Calm: 25 << 20}
 	Shim       = Limits{Every: time.Minute, Waste: 1 << 20, Calm: 4 << 20}
 )
 
@@ -47,16 +48,17 @@ func Tidy(ctx context.Context, limits Limits) error {
 			continue
 		}
 		if m.waste > limits.Waste && time.Since(collected) >= limits.Rest {
-			collect()
+			collect(limits.Pools)
 			collected = time.Now()
 		}
 		forgetProgram()
 	}
 }
 
-// collect does it twice: what lies in a sync.Pool, as WireGuard's packet buffers do, goes with the second time.
-func collect() {
-	runtime.GC()
+func collect(pools bool) {
+	if pools {
+		runtime.GC()
+	}
 	debug.FreeOSMemory()
 }
 

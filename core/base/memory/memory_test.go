@@ -13,7 +13,7 @@ func TestTidyingEmptiesPools(t *testing.T) {
 		pool.Put(buffer)
 		return weak.Make(buffer)
 	}()
-	collect()
+	collect(true)
 	if seen.Value() != nil {
 		t.Error("a buffer that nobody uses is still in memory")
 	}

@@ -78,7 +78,7 @@ func TestTidyingGivesMemoryBack(t *testing.T) {
 	if runtime.GC(); readMemory().waste < Daemon.Waste {
 		t.Errorf("garbage of 64 MiB counts as %d bytes of waste", readMemory().waste)
 	}
-	collect()
+	collect(false)
 	if is := resident(t, "RssAnon"); is > full-(48<<10) {
 		t.Errorf("%d KiB are held, with the litter it was %d", is, full)
 	}
