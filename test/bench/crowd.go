@@ -32,6 +32,7 @@ func crowd(ctx context.Context, r *rig) error {
 			p.close()
 		}
 	}()
+	began := time.Now()
 	for i := range r.peers {
 		p, err := r.simulate(ctx, i, dir)
 		if err != nil {
@@ -42,6 +43,7 @@ func crowd(ctx context.Context, r *rig) error {
 			return err
 		}
 	}
+	r.report.Took(fmt.Sprintf("%d peers asked one after the other, until the last is connected", len(all)), time.Since(began))
 	peered, err := r.grown(ctx, "with a node", before)
 	if err != nil {
 		return err
@@ -55,6 +57,7 @@ func crowd(ctx context.Context, r *rig) error {
 		return err
 	}
 	r.report.Add(fmt.Sprintf("idle CPU, %d peers with nodes, consumer: kithd", 1+len(all)), "% of a core", peered.cpu)
+	r.report.Add(fmt.Sprintf("memory, %d peers with nodes, consumer: kithd", 1+len(all)), "MB", peered.rss)
 	for _, p := range all {
 		_ = r.alice.kube.CoreV1().Pods(namespace).Delete(ctx, p.pod(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		if out, err := r.alice.Kith(ctx, "unpeer", p.name, "--yes"); err != nil {

@@ -63,7 +63,7 @@ var groups = []group{
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
 	{name: "idle", what: "memory, CPU and wake-ups after five minutes in which nothing happened", run: idle},
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},
-	{name: "crowd", what: "memory for each of twenty simulated peers", peered: true, run: crowd},
+	{name: "crowd", what: "a hub: what 127 simulated peers take", peered: true, run: crowd},
 	{name: "namespaces", what: "memory and watches for each of two hundred namespaces at a peer", peered: true, run: namespaces},
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
@@ -101,7 +101,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of what is quick; what is slow takes a part of them")
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
 	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
-	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
+	flag.IntVar(&o.peers, "peers", 127, "simulated peers")
 	flag.IntVar(&o.stations, "stations", 50, "laptops that see each other")
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long nothing happens while what is written to disks is counted")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
