@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -16,6 +19,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -257,8 +261,32 @@ func (p *provider) Link(_ context.Context, caller peering.Caller, theirs peering
 	if err != nil {
 		return ours, err
 	}
+	if ours.Binding, err = p.bind(caller.ID, theirs.PublicKey, key); err != nil {
+		return ours, err
+	}
 	return ours, p.wireguard.IpcSet(fmt.Sprintf("public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s\n",
 		hex.EncodeToString(key), netip.AddrPortFrom(caller.Addr.Addr().Unmap(), uint16(theirs.Port)), netip.PrefixFrom(netplan.Pair{Here: ours.Here, There: ours.There}.Handle(), 32)))
+}
+
+// bind says that the WireGuard key is this provider's own, as core/agree/relations/link does and gateway.Prove.
+func (p *provider) bind(to identity.ID, theirs string, key []byte) (*peering.Binding, error) {
+	me := p.me.ID()
+	said := slices.Concat([]byte("kith link v2: this WireGuard key is mine\x00"), me[:], to[:], p.key.PublicKey().Bytes(), key)
+	other, err := ecdh.X25519().NewPublicKey(key)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := p.key.ECDH(other)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := hkdf.Key(sha256.New, shared, nil, "kith: a statement between the holders of two WireGuard keys, v1", sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(said)
+	return &peering.Binding{PeerKey: theirs, Signature: p.me.Sign(said), Proof: mac.Sum(nil)}, nil
 }
 
 func (p *provider) Notices(context.Context, peering.Caller) <-chan peering.Notice { return nil }
