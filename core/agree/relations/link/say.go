@@ -111,7 +111,8 @@ func (l *Linker) others(peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []net
 	}
 	for id, p := range l.plans {
 		if id != peer.Spec.ID {
-			taken = append(slices.Concat(taken, aliasesOf(p.aliases), p.ipv6), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
+			taken = append(append(taken, aliasesOf(p.aliases)...), p.ipv6...) // not concatenated anew for each: a hub has a hundred
+			taken = append(taken, p.here.agreed, p.here.named, p.there.agreed, p.there.named)
 		}
 	}
 	for _, other := range l.client.Now().Peers {
