@@ -348,6 +348,11 @@ func (w *world) askUDP(from, to string) (said string) {
 }
 
 // nft runs the program at the host.
+// there reports whether the table is.
+func (w *world) there() bool {
+	return exec.Command("nft", "list", "table", "ip", Table).Run() == nil
+}
+
 func (w *world) nft(script string) string {
 	w.t.Helper()
 	c := exec.Command("nft", "-f", "-")
