@@ -1,10 +1,49 @@
 package memory
 
 import (
+	"context"
+	"math"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 	"weak"
 )
+
+// TestCollectionsRest: a program whose pages are let go often collects no more often for it; and none collects while it works.
+func TestCollectionsRest(t *testing.T) {
+	forced := func(limits Limits) (n uint32) {
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := Tidy(ctx, limits); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.NumForcedGC - before.NumForcedGC
+	}
+	litter := func() {
+		for range 4 {
+			_ = make([]byte, 1<<20)
+		}
+	}
+	often := Limits{Every: time.Millisecond, Calm: math.MaxUint64}
+	if litter(); forced(often) == 0 {
+		t.Error("it never collects")
+	}
+	resting := often
+	resting.Rest = time.Hour
+	if litter(); forced(resting) != 0 {
+		t.Error("it collects although it did when it began")
+	}
+	working := often
+	working.Calm = 0
+	if litter(); forced(working) != 0 {
+		t.Error("it collects while the program allocates")
+	}
+}
 
 func TestTidyingEmptiesPools(t *testing.T) {
 	var pool sync.Pool

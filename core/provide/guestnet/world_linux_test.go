@@ -347,12 +347,12 @@ func (w *world) askUDP(from, to string) (said string) {
 	return said
 }
 
-// nft runs the program at the host.
-// there reports whether the table is.
+// there reports whether the host has the table.
 func (w *world) there() bool {
 	return exec.Command("nft", "list", "table", "ip", Table).Run() == nil
 }
 
+// nft runs the program at the host.
 func (w *world) nft(script string) string {
 	w.t.Helper()
 	c := exec.Command("nft", "-f", "-")
