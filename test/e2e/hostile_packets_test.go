@@ -111,7 +111,9 @@ func TestHostilePacketsInTheTunnel(t *testing.T) {
 		packet{what: "bob's own pod, a later fragment", dst: mine, change: func(p []byte) []byte { binary.BigEndian.PutUint16(p[6:], 0x0003); return sealed(p) }},
 	)
 	for i, p := range list {
+		arrives := true
 		t.Run(p.what, func(t *testing.T) {
+			arrives = false
 			src := me
 			if p.src != "" {
 				src = netip.MustParseAddr(p.src)
@@ -129,18 +131,23 @@ func TestHostilePacketsInTheTunnel(t *testing.T) {
 					send()
 					return seen.notYet(mark)
 				})
+				arrives = true
 				return
 			}
 			for range 3 {
 				send()
 			}
 			rogue.beacon(t, me, netip.MustParseAddr(guests["alice"]), seen, fmt.Sprintf("kith-beacon-%03d;", i)) // what was sent before it has arrived, too
+			arrives = true
 			for _, where := range seen.where(mark) {
 				if where != p.may {
 					t.Errorf("arrived at %s", where)
 				}
 			}
 		})
+		if !arrives {
+			t.Fatalf("nothing arrives any more; bob's gateway dropped %v", scrape(t, bob)["kith_gateway_dropped_packets_total"])
+		}
 	}
 	t.Run("noise", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2)) // the same on each run
@@ -255,12 +262,14 @@ func newRogue(t *testing.T, from, to *lab.Laptop, key privateKey, peer string, p
 	r.dev = device.NewDevice(r.tun.TUN(), conn.NewStdNetBind(), device.NewLogger(device.LogLevelError, "rogue: "))
 	t.Cleanup(r.dev.Close)
 	const port = 6450
-	if err := from.InNetwork(func() error { // its sockets are made there
-		if err := r.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\n",
-			hex.EncodeToString(key), port, peer, netip.AddrPortFrom(address, port))); err != nil {
+	if err := from.InNetwork(func() error {
+		// The device also comes up by itself, by an event, in the network of the test. Its sockets are made anew with each change of the port,
+		// so that is set last.
+		if err := r.dev.Up(); err != nil {
 			return err
 		}
-		return r.dev.Up()
+		return r.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\n",
+			hex.EncodeToString(key), port, peer, netip.AddrPortFrom(address, port)))
 	}); err != nil {
 		t.Fatal(err)
 	}
