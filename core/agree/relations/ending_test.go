@@ -283,7 +283,11 @@ func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 				}
 			}
 			if !c.unlinked {
-				w.r.synced["bob"] = since // over this connection
+				now := step{since: since} // over this connection
+				if c.consume != 0 {
+					now.space = w.r.Linker.Space(w.peer(t, "bob"))
+				}
+				w.r.synced["bob"] = now
 			}
 			for range 2 { // what was looked at twice is as it was
 				if _, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -24,6 +25,7 @@ import (
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/queue"
 	"kith.dev/core/trust/contract"
 )
 
@@ -72,10 +74,10 @@ func TestAnOverlapIsShownAndRenewedWhenTheLastGuestEnds(t *testing.T) {
 			text = string(c.Status) + ": " + c.Message
 		}
 		here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
-		r.synced["bob"] = here.Since // over this connection
+		r.synced["bob"] = step{since: here.Since} // over this connection
 		_, err := r.sync(t.Context(), peer, here, nil, &v1alpha1.Contract{})
-		if asks = errors.Is(err, errDeaf); asks == r.synced["bob"].Equal(here.Since) {
-			t.Errorf("after %v it is in step since %s", err, r.synced["bob"])
+		if asks = errors.Is(err, errDeaf); asks == r.synced["bob"].since.Equal(here.Since) {
+			t.Errorf("after %v it is in step since %s", err, r.synced["bob"].since)
 		}
 		return text, asks
 	}
@@ -100,7 +102,8 @@ func TestAnOverlapIsShownAndRenewedWhenTheLastGuestEnds(t *testing.T) {
 	}
 }
 
-// Whoever has a range of guests elsewhere that moved is told of nothing new; all others are.
+// Whoever has a range of guests elsewhere that moved is told of nothing new; all others are, in rounds: a change that comes before a round begins
+// is in that one, and those of a hub with a hundred peers do not follow each other at once.
 func TestTheOthersHearOfTheAddressSpace(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -108,10 +111,24 @@ func TestTheOthersHearOfTheAddressSpace(t *testing.T) {
 	}
 	bob, carol := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "carol"}}
 	r := New(Config{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(bob, carol).Build())})
-	since := time.Now()
-	r.synced["bob"], r.synced["carol"] = since, since
-	if got := r.outdated(t.Context(), bob); !slices.Equal(got, named("carol")) || r.synced["bob"] != since || !r.synced["carol"].IsZero() {
-		t.Errorf("%v, in step since %v", got, r.synced)
+	q := queue.New("", workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	t.Cleanup(q.ShutDown)
+	r.others().Update(t.Context(), event.UpdateEvent{ObjectOld: bob, ObjectNew: bob}, q)
+	if got, _ := q.Get(); got != named("carol")[0] || q.Len() != 0 {
+		t.Errorf("%v, and %d more", got, q.Len())
+	}
+
+	now := time.Now().Add(time.Hour)
+	for i, c := range []struct{ after, wait time.Duration }{
+		{0, 0},
+		{time.Millisecond, 100*tellOne - time.Millisecond},
+		{99 * tellOne, tellOne},
+		{100*tellOne + time.Millisecond, 100*tellOne - time.Millisecond},
+		{time.Minute, 0},
+	} {
+		if got := r.nextRound(100, now.Add(c.after)); got != c.wait {
+			t.Errorf("change %d, after %s, waits %s, want %s", i, c.after, got, c.wait)
+		}
 	}
 }
 
@@ -128,7 +145,7 @@ func TestNewsInTheMiddleAreNotForgotten(t *testing.T) {
 		if err != nil || again != 0 {
 			t.Fatal(again, err)
 		}
-		if len(r.pokes) == 0 != r.synced["bob"].Equal(here.Since) {
+		if len(r.pokes) == 0 != r.synced["bob"].since.Equal(here.Since) {
 			t.Errorf("%d pokes, in step since %v", len(r.pokes), r.synced)
 		}
 	}
@@ -193,14 +210,14 @@ func TestWhoeverBecomesAProviderHearsOfTheAddressSpace(t *testing.T) {
 		Gateway: around{laps: &laps}, Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return false, false, nil },
 	})})
 	here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
-	r.synced["bob"] = here.Since
+	r.synced["bob"] = step{since: here.Since}
 	if _, err := r.sync(t.Context(), peer, here, nil, &v1alpha1.Contract{}); err != nil {
 		t.Fatalf("while it is given to: %v", err)
 	}
 	if _, err := r.sync(t.Context(), peer, here, &v1alpha1.Contract{}, &v1alpha1.Contract{}); !errors.Is(err, errDeaf) {
 		t.Errorf("when it gives, too, it is not asked: %v", err)
 	}
-	r.synced["bob"] = here.Since
+	r.synced["bob"] = step{since: here.Since, space: r.Linker.Space(peer)}
 	if _, err := r.sync(t.Context(), peer, here, &v1alpha1.Contract{}, &v1alpha1.Contract{}); err != nil {
 		t.Errorf("it is told twice: %v", err)
 	}

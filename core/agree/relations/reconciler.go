@@ -64,15 +64,20 @@ type Reconciler struct {
 	Config
 	pokes chan event.GenericEvent
 
-	mu sync.Mutex
-	// untold are Peers that were in step while nothing of this cluster was there: they heard nothing of its address space since.
-	untold map[string]bool
-	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link are in step, or are being brought
+	mu     sync.Mutex
+	synced map[string]step // by Peer name
+	round  time.Time       // when the last round of looking at all Peers begins, since this cluster's address space changed
+}
+
+// step is in what books and link are in step with a peer, or are being brought.
+type step struct {
+	since time.Time  // Contact.Since, of the connection over which it was done
+	space link.Space // of this cluster, that the peer was told; none of who gives it nothing
 }
 
 // New makes a Reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}, untold: map[string]bool{}}
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]step{}}
 }
 
 // SetupWithManager registers what reacts to Peers and Contracts.
@@ -91,7 +96,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
 		Watches(&v1alpha1.Advertisement{}, handler.EnqueueRequestsFromMapFunc(ofOffer)). // the node's labels
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
-		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.outdated), builder.WithPredicates(guestsMoved)).
+		Watches(&v1alpha1.Peer{}, r.others(), builder.WithPredicates(guestsMoved)).
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			NewQueue:                queue.New,
@@ -140,30 +145,16 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 
 // again compares the contracts with a Peer, and proposes the link, once more over the existing connection.
 func (r *Reconciler) again(peer string) {
-	r.mark(peer, time.Time{})
+	r.mark(peer, step{})
 	r.Poke(peer)
 }
 
-// mark notes that books and link of a Peer are in step over that connection, and gives what was noted before.
-func (r *Reconciler) mark(peer string, since time.Time) (before time.Time) {
+// mark notes in what books and link of a Peer are in step, and gives what was noted before.
+func (r *Reconciler) mark(peer string, now step) (before step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, r.synced[peer] = r.synced[peer], since
+	before, r.synced[peer] = r.synced[peer], now
 	return before
-}
-
-// tells notes whether a Peer hears of this cluster's address space, as its consumer's, and reports whether it did not before: what changed while
-// only the other way there was a contract, it was not told.
-func (r *Reconciler) tells(peer string, consumes bool) (news bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news = consumes && r.untold[peer]
-	if consumes {
-		delete(r.untold, peer)
-	} else {
-		r.untold[peer] = true
-	}
-	return news
 }
 
 // guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
@@ -176,15 +167,39 @@ var guestsMoved = predicate.Funcs{
 	},
 }
 
-// outdated are the other Peers: they know this cluster's address space as it was.
-func (r *Reconciler) outdated(_ context.Context, moved client.Object) (all []ctrl.Request) {
-	for _, peer := range r.Client.Now().Peers {
-		if peer.Name != moved.GetName() {
-			r.mark(peer.Name, time.Time{})
-			all = append(all, named(peer.Name)...)
+// others has the other Peers looked at: they know this cluster's address space as it was.
+func (r *Reconciler) others() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+	add := func(moved client.Object, q queue) {
+		peers := r.Client.Now().Peers
+		wait := r.nextRound(len(peers), time.Now())
+		for _, peer := range peers {
+			if peer.Name != moved.GetName() {
+				q.AddAfter(named(peer.Name)[0], wait)
+			}
 		}
 	}
-	return all
+	return handler.Funcs{
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+	}
+}
+
+// tellOne is the time given to telling one peer of a change of the address space. Each change concerns all of them: those of a hub whose hundred
+// peers come at once would be told ten thousand times.
+const tellOne = 20 * time.Millisecond
+
+// nextRound is how long the next round of telling so many peers has to wait: not at all if the one before is long past.
+func (r *Reconciler) nextRound(peers int, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.round.After(now) { // else it is still to come, and this change is in it
+		r.round = r.round.Add(time.Duration(peers) * tellOne)
+		if r.round.Before(now) {
+			r.round = now
+		}
+	}
+	return r.round.Sub(now)
 }
 
 // Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
@@ -237,8 +252,8 @@ func soonest(all ...time.Duration) (least time.Duration) {
 }
 
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
-// away ends now, and addresses that changed are told. On a connection it was done over before it has others agreed on in place of those
-// that this laptop's network has too, unless guests have them, and does nothing else.
+// away ends now, and addresses that changed are told. On a connection it was done over before it tells a provider of guests that this cluster got
+// or lost elsewhere, has other addresses agreed on in place of those that this laptop's network has too, unless guests have them, and does nothing else.
 func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
 	if consuming == nil && providing == nil || !contact.Reachable() {
 		return 0, nil
@@ -247,21 +262,28 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peer
 	renew := len(lap.Ranges) > 0 && !lap.Kept
 	consumes := consuming != nil && consuming.DeletionTimestamp == nil
 	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
-	news := r.tells(peer.Name, consumes)
-	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew && !news {
+	now := step{since: contact.Since}
+	if consumes {
+		now.space = r.Linker.Space(peer)
+	}
+	before := r.mark(peer.Name, now)
+	met := before.since.Equal(now.since) && peer.Status.Network != nil // over this connection
+	if met && !renew && (!consumes || before.space.Equal(now.space)) {
 		return 0, nil
 	}
 	defer func() {
 		if again != 0 || err != nil {
-			r.mark(peer.Name, time.Time{})
+			r.mark(peer.Name, step{})
 		}
 	}()
 	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return 0, err
 	}
-	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
-		return 0, err
+	if !met {
+		if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
+			return 0, err
+		}
 	}
 	// The consumer proposes; but that a provider needs other ranges is for it to say.
 	if consumes || renew {

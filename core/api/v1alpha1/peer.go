@@ -235,7 +235,7 @@ type NetworkStatus struct {
 	GuestsHere string `json:"guestsHere,omitempty"`
 	// space is what else means something in the peer's address space: the range of its pods first, then those of its guests elsewhere.
 	// +optional
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=160
 	// +listType=atomic
 	Space []string `json:"space,omitempty"`
 	// services is the range of the peer's services.
@@ -253,7 +253,7 @@ type NetworkStatus struct {
 	// aliases are ranges of the peer's address space as its guests here know them, where these get their addresses from somebody
 	// else, the network plugin of a cluster that Kith does not run.
 	// +optional
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=160
 	// +listType=map
 	// +listMapKey=name
 	Aliases []RangeAlias `json:"aliases,omitempty"`
@@ -274,7 +274,7 @@ type NetworkIPv6 struct {
 	GuestsHere string `json:"guestsHere,omitempty"`
 	// space is what else means something in the peer's address space: the range of its pods first, then those of its guests elsewhere.
 	// +optional
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=160
 	// +listType=atomic
 	Space []string `json:"space,omitempty"`
 	// services is the range of the peer's services.

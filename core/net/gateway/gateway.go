@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,9 +61,10 @@ type Gateway struct {
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
 type route struct {
 	Peer
-	mtu  int
-	up   *atomic.Bool
-	life liveness
+	mtu   int
+	up    *atomic.Bool
+	life  liveness
+	whole bool // WireGuard and the kernel have all of it
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -123,17 +125,20 @@ func (g *Gateway) SetPeer(p Peer) error {
 	if old := g.peers[p.ID]; old != nil {
 		*r = *old
 	}
-	r.Peer = p
+	same := r.whole && reflect.DeepEqual(r.Peer, p)
+	r.Peer, r.whole = p, same
 	g.peers[p.ID] = r
-	g.rebuild()
+	if !same {
+		g.rebuild()
+	}
 	if g.live == nil {
 		return nil
 	}
-	if err := g.live.setPeer(p); err != nil {
-		return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
-	}
-	if err := g.syncLocked(); err != nil {
-		return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
+	if !same {
+		if err := errors.Join(g.live.setPeer(p), g.syncLocked()); err != nil {
+			return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
+		}
+		r.whole = true
 	}
 	g.greet(p)
 	return nil

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -38,6 +39,39 @@ func TestPeerValidation(t *testing.T) {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
+	}
+}
+
+// What is set again as it was has no routes looked through: each peer of a hub is set anew when its address space changes, and most are as they were.
+func TestAPeerThatIsTheSameChangesNothing(t *testing.T) {
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := New(Config{Device: "kith0", Address: netip.MustParseAddr("10.42.255.2"), ListenPort: 6450, PrivateKey: key, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(p Peer) (changed bool) {
+		t.Helper()
+		before := g.table.Load()
+		if err := g.SetPeer(p); err != nil {
+			t.Fatal(err)
+		}
+		return g.table.Load() != before
+	}
+	bob := testPeer("bob", "10.65.0.0/24")
+	if !set(bob) || !set(bob) {
+		t.Error("while there is no device, nothing of it is done")
+	}
+	g.peers["bob"].whole = true
+	if set(bob) {
+		t.Error("it was set anew")
+	}
+	bob.Space = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}
+	bob.Here, bob.AtHome = netip.MustParsePrefix("10.66.0.0/24"), netip.MustParseAddr("10.42.255.2")
+	if !set(bob) || g.peers["bob"].whole {
+		t.Error("its address space was not")
 	}
 }
 

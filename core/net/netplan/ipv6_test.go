@@ -130,7 +130,7 @@ func TestWhatIsWrongWithThePairsIPv6(t *testing.T) {
 		{"an address space of all", func(p *Pair) { p.IPv6.Space = append(p.IPv6.Space, prefix("::/0")) }, "/32 to /120"},
 		{"an address space of IPv4", func(p *Pair) { p.IPv6.Space = append(p.IPv6.Space, prefix("10.0.0.0/16")) }, "not IPv6"},
 		{"an address space of the link", func(p *Pair) { p.IPv6.Space = append(p.IPv6.Space, prefix("fe80::/64")) }, "neither"},
-		{"too many ranges", func(p *Pair) { p.IPv6.Space = make([]netip.Prefix, MaxSpace+1) }, "at most 64"},
+		{"too many ranges", func(p *Pair) { p.IPv6.Space = make([]netip.Prefix, MaxSpace+1) }, "at most 160"},
 		{"services of multicast", func(p *Pair) { p.IPv6.Services = prefix("ff05::/112") }, "services"},
 		{"a space, and no guests", func(p *Pair) { p.IPv6 = Pair6{Space: prefixes("::1/128")} }, "/32 to /120"},
 	} {

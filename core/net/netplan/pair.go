@@ -28,8 +28,8 @@ type Pair struct {
 // GuestBits is the length of a range for guests: as many as a node may have pods, and twice as many.
 const GuestBits = 24
 
-// MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own.
-const MaxSpace = 64
+// MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own. A peer keeps a route for each.
+const MaxSpace = 160
 
 // Handle is what we call the peer inside WireGuard (datapath.Header): by a range for guests, which no other peer has a part of.
 func (p Pair) Handle() netip.Addr { return handle(p.Here, p.There) }

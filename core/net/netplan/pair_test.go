@@ -87,7 +87,7 @@ func TestWhatIsWrongWithAPair(t *testing.T) {
 		{"an address space that overlaps itself", func(p *Pair) { p.Space = append(p.Space, prefix("10.42.7.0/24")) }, "overlaps"},
 		{"an address space of half the internet", func(p *Pair) { p.Space = append(p.Space, prefix("128.0.0.0/1")) }, "/12 to /28"},
 		{"an address space of IPv6", func(p *Pair) { p.Space = append(p.Space, prefix("fd00::/64")) }, "IPv4"},
-		{"too many ranges", func(p *Pair) { p.Space = make([]netip.Prefix, MaxSpace+1) }, "at most 64"},
+		{"too many ranges", func(p *Pair) { p.Space = make([]netip.Prefix, MaxSpace+1) }, "at most 160"},
 		{"services that nobody can have", func(p *Pair) { p.Services = prefix("0.0.0.0/16") }, "services"},
 		{"aliases in one range", func(p *Pair) { *p = translatedPair(); p.Aliases[1].Alias = prefix("10.71.5.0/24") }, "overlap"},
 		{"an alias of another length", func(p *Pair) { *p = translatedPair(); p.Aliases[1].Alias = prefix("10.72.0.0/25") }, "length"},

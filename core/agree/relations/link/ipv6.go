@@ -16,11 +16,9 @@ func (l *Linker) ipv6() bool { return l.cfg.Links && l.cfg.Network.IPv6 != netpl
 
 // say6 is what this side says of IPv6. Of what was agreed on, a range of which guests have addresses stays, whatever network this laptop came
 // to. The caller has choosing.
-func (l *Linker) say6(p *plan, to identity.ID, elsewhere, taken []netip.Prefix, held bool) *peering.LinkIPv6 {
+func (l *Linker) say6(p *plan, to identity.ID, space, taken []netip.Prefix, held bool) *peering.LinkIPv6 {
 	own, me := l.cfg.Network.IPv6, l.cfg.Identity.ID()
-	ours := &peering.LinkIPv6{
-		Space: append([]netip.Prefix{own.Pods}, elsewhere[:min(len(elsewhere), netplan.MaxSpace-1)]...), Services: own.Services, At: own.Gateway(),
-	}
+	ours := &peering.LinkIPv6{Space: space, Services: own.Services, At: own.Gateway()}
 	for _, guests := range []netip.Prefix{netplan.Guests6(to, me), netplan.Guests6(me, to)} {
 		free := netplan.Free(guests, append(slices.Clone(taken), own.Pods, own.Services))
 		if !free && !(held && slices.Contains(p.ipv6, guests)) {

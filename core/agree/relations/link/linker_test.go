@@ -938,10 +938,26 @@ func TestProvidersHearOfTheAddressSpace(t *testing.T) {
 	alice, bob, carol := newSide(t, "alice"), newSide(t, "bob"), newSide(t, "carol")
 	contracts(alice, bob)
 	contracts(alice, carol)
-	for _, provider := range []*side{bob, carol, bob} {
-		if err := alice.propose(provider); err != nil {
+	told := map[*side]Space{}
+	outdated := func(what string, who ...*side) {
+		t.Helper()
+		for _, s := range []*side{bob, carol} {
+			if got := !alice.linker.Space(alice.peer(s)).Equal(told[s]); got != slices.Contains(who, s) {
+				t.Errorf("%s: what %s was told is outdated: %v", what, s.name, got)
+			}
+		}
+	}
+	tell := func(s *side) {
+		t.Helper()
+		told[s] = alice.linker.Space(alice.peer(s))
+		if err := alice.propose(s); err != nil {
 			t.Fatal(err)
 		}
+	}
+	outdated("at first", bob, carol)
+	for _, c := range []struct{ to, hears *side }{{bob, carol}, {carol, bob}, {bob, nil}} {
+		tell(c.to)
+		outdated("after one with "+c.to.name, c.hears)
 	}
 	before := alice.pair(bob)
 	there, after := alice.pair(carol).There, bob.pair(alice)
@@ -962,9 +978,9 @@ func TestProvidersHearOfTheAddressSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	noLink(t, alice, carol)
-	if err := alice.propose(bob); err != nil {
-		t.Fatal(err)
-	}
+	outdated("without carol", bob)
+	tell(bob)
+	outdated("when bob knows")
 	if got := bob.pair(alice).Space; !slices.Equal(got, []netip.Prefix{usual.Pods}) {
 		t.Errorf("bob has %v", got)
 	}

@@ -39,11 +39,11 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to id
 	}
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
-	taken, elsewhere, elsewhere6, err := l.others(peer)
+	taken, known, err := l.others(peer)
 	if err != nil {
 		return fmt.Errorf("see which are in use here: %w", err)
 	}
-	ours.Space = append([]netip.Prefix{l.cfg.Network.Pods}, elsewhere[:min(len(elsewhere), netplan.MaxSpace-1)]...)
+	ours.Space = known.pods
 	with := func(more ...netip.Prefix) room {
 		r := l.room
 		r.taken = slices.Concat(taken, theirs.Space, more)
@@ -62,7 +62,7 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to id
 		ours.There, err = p.there.name(said, cmp.Or(said, p.there.agreed).Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
 	}
 	if l.ipv6() {
-		ours.IPv6 = l.say6(p, to, elsewhere6, taken, guestsHere || guestsThere)
+		ours.IPv6 = l.say6(p, to, known.pods6, taken, guestsHere || guestsThere)
 	}
 	if err != nil || l.cfg.Links || !l.cfg.Provides {
 		return err
@@ -102,12 +102,20 @@ func (l *Linker) guestBits() int {
 	return l.cfg.Network.Pods.Bits()
 }
 
-// others gives the address ranges that this peer must not get. taken: in use on this host, or by another peer, also by one that is not
-// linked now and needs the same range again when it reconnects. elsewhere, elsewhere6: those of this cluster's pods at other peers. The
-// caller holds choosing.
-func (l *Linker) others(peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
+// Space is this cluster's address space as a peer hears of it: its pods first, then its guests at others than the peer. The zero value is that of
+// who heard nothing.
+type Space struct{ pods, pods6 []netip.Prefix }
+
+// Equal reports whether both are the same ranges.
+func (s Space) Equal(other Space) bool {
+	return slices.Equal(s.pods, other.pods) && slices.Equal(s.pods6, other.pods6)
+}
+
+// others gives the address ranges that this peer must not get: in use on this host, or by another peer, also by one that is not linked now
+// and needs the same range again when it reconnects. known is what the peer is to hear of this cluster's. The caller holds choosing.
+func (l *Linker) others(peer *v1alpha1.Peer) (taken []netip.Prefix, known Space, err error) {
 	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
-		return nil, nil, nil, err
+		return nil, Space{}, err
 	}
 	for id, p := range l.plans {
 		if id != peer.Spec.ID {
@@ -115,23 +123,45 @@ func (l *Linker) others(peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []net
 			taken = append(taken, p.here.agreed, p.here.named, p.there.agreed, p.there.named)
 		}
 	}
-	for _, other := range l.client.Now().Peers {
-		if other.Name == peer.Name {
-			continue
-		}
-		pair, _ := other.Status.Network.Pair(netip.Prefix{})
+	pairs := l.pairs(peer)
+	for _, pair := range pairs {
 		taken = append(taken, pair.Ranges()...)
-		if pair.There.IsValid() {
-			elsewhere = append(elsewhere, pair.There)
-		}
-		if pair.IPv6.There.IsValid() {
-			elsewhere6 = append(elsewhere6, pair.IPv6.There)
+	}
+	return taken, l.space(pairs), nil
+}
+
+// pairs are what was agreed on with the other peers.
+func (l *Linker) pairs(but *v1alpha1.Peer) (list []netplan.Pair) {
+	for _, other := range l.client.Now().Peers {
+		if other.Name != but.Name {
+			pair, _ := other.Status.Network.Pair(netip.Prefix{})
+			list = append(list, pair)
 		}
 	}
-	slices.SortFunc(elsewhere, netip.Prefix.Compare)
-	slices.SortFunc(elsewhere6, netip.Prefix.Compare)
-	return taken, elsewhere, elsewhere6, nil
+	return list
 }
+
+// space is what a peer hears, given what was agreed on with the others.
+func (l *Linker) space(others []netplan.Pair) Space {
+	list := func(pods netip.Prefix, there func(netplan.Pair) netip.Prefix) []netip.Prefix {
+		all := []netip.Prefix{pods}
+		for _, pair := range others {
+			if p := there(pair); p.IsValid() {
+				all = append(all, p)
+			}
+		}
+		slices.SortFunc(all[1:], netip.Prefix.Compare)
+		return all[:min(len(all), netplan.MaxSpace)]
+	}
+	s := Space{pods: list(l.cfg.Network.Pods, func(p netplan.Pair) netip.Prefix { return p.There })}
+	if l.ipv6() {
+		s.pods6 = list(l.cfg.Network.IPv6.Pods, func(p netplan.Pair) netip.Prefix { return p.IPv6.There })
+	}
+	return s
+}
+
+// Space is what the peer hears when a link with it is proposed now.
+func (l *Linker) Space(peer *v1alpha1.Peer) Space { return l.space(l.pairs(peer)) }
 
 // Overlap is what of a peer's ranges is in use for something else here.
 type Overlap struct {
