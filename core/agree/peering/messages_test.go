@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/net/netplan"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -34,6 +35,25 @@ func someLink() Link {
 			At: netip.MustParseAddr("2001:cafe:42:ff::2"), Taken: []netip.Prefix{netip.MustParsePrefix("fd34::/64")},
 		},
 		Binding: &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
+	}
+}
+
+// The link of a home with as many providers as there may be is taken: such a message is made of many small parts, and those are what costs.
+func TestTheLargestLinkIsTaken(t *testing.T) {
+	l := someLink()
+	for n := 1; len(l.Space) < netplan.MaxSpace; n++ {
+		l.Space = append(l.Space, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 100, byte(n), 0}), 24))
+	}
+	for n := 1; len(l.IPv6.Space) < netplan.MaxSpace; n++ {
+		l.IPv6.Space = append(l.IPv6.Space, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x12, 0x34, 0x56, 0x78, 0x9a, byte(n), 0xbc}), 64))
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Link
+	if err := decode("application/json", bytes.NewReader(text), &got); err != nil || len(got.Space) != netplan.MaxSpace || len(got.IPv6.Space) != netplan.MaxSpace {
+		t.Errorf("%d bytes: %d ranges and %d, %v", len(text), len(got.Space), len(got.IPv6.Space), err)
 	}
 }
 
@@ -191,7 +211,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("older Kith", link(func(l *Link) { l.Plan = 0 }))
 	refuse("older Kith", link(func(l *Link) { l.Plan = LinkPlan + 1 }))
 	refuse("space: 0", link(func(l *Link) { l.Space = nil }))
-	refuse("space: 65", link(func(l *Link) { l.Space = make([]netip.Prefix, 65) }))
+	refuse("space: 161", link(func(l *Link) { l.Space = make([]netip.Prefix, netplan.MaxSpace+1) }))
 	for _, bad := range []string{"10.42.0.1/16", "0.0.0.0/0", "10.0.0.0/8", "10.42.0.0/29", "127.0.0.0/12", "224.0.0.0/12", "::/0", "fe80::/64", "::ffff:10.0.0.0/112"} {
 		refuse("space: ", link(func(l *Link) { l.Space[1] = netip.MustParsePrefix(bad) }))
 		refuse("services: ", link(func(l *Link) { l.Services = netip.MustParsePrefix(bad) }))

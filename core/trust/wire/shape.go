@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding"
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"strings"
 	"unicode"
@@ -30,7 +31,7 @@ type Shape struct {
 	fold   bool
 	entry  int64
 	ask    func(raw []byte) error // of leaves
-	copies bool                   // a leaf that keeps its text, and no more
+	copies bool                   // a leaf that costs its text and no more
 }
 
 type form uint8
@@ -51,6 +52,7 @@ const (
 var (
 	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	prefix          = reflect.TypeFor[netip.Prefix]() // parsed in place; an address may have a zone, which is kept elsewhere
 	nothing         = &Shape{form: skipped}
 )
 
@@ -68,7 +70,7 @@ func (t *Types) Of(of reflect.Type) *Shape {
 	switch to := reflect.PointerTo(of); {
 	case special, of.Kind() != reflect.Pointer && of.Kind() != reflect.Interface && (to.Implements(jsonUnmarshaler) || to.Implements(textUnmarshaler)):
 		s.form, s.ask = leaf, ask
-		s.copies = of.Kind() == reflect.Slice || of.Kind() == reflect.Struct && keepsText(of)
+		s.copies = of.Kind() == reflect.Slice || of.Kind() == reflect.Struct && keepsText(of) || of == prefix
 		return s
 	}
 	switch of.Kind() {
