@@ -227,7 +227,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 	refuse("atHere: ", link(func(l *Link) { l.Here = netip.Prefix{} }))
 	refuse("ipv6: space: 0", link(func(l *Link) { l.IPv6 = &LinkIPv6{} }))
-	refuse("ipv6: space: 65", link(func(l *Link) { l.IPv6.Space = make([]netip.Prefix, 65) }))
+	refuse("ipv6: space: 161", link(func(l *Link) { l.IPv6.Space = make([]netip.Prefix, netplan.MaxSpace+1) }))
 	refuse("ipv6: space: ", link(func(l *Link) { l.IPv6.Space[0] = netip.Prefix{} }))
 	refuse("ipv6: taken: 3", link(func(l *Link) { l.IPv6.Taken = make([]netip.Prefix, 3) }))
 	for _, bad := range []string{"::/0", "2000::/3", "fe80::/64", "ff05::/64", "::ffff:10.0.0.0/112", "64:ff9b::/96", "2002::/32", "10.42.0.0/16", "fd00::1/64", "fd00::/121"} {
