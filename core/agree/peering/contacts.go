@@ -277,17 +277,31 @@ func (c *Contacts) Snapshot() []Contact {
 	defer c.mu.Unlock()
 	list := make([]Contact, 0, len(c.order))
 	for _, id := range c.order {
-		one := c.all[id]
-		now := one.now
-		now.Address = one.client.Address()
-		if one.conn != nil {
-			now.RTT = roundTrip(one.conn)
-			at, _ := netip.ParseAddrPort(one.conn.RemoteAddr().String())
-			now.At = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-		}
-		list = append(list, now)
+		list = append(list, c.all[id].look())
 	}
 	return list
+}
+
+// Contact is that with one peer.
+func (c *Contacts) Contact(id identity.ID) (Contact, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.all[id]; one != nil {
+		return one.look(), true
+	}
+	return Contact{}, false
+}
+
+// look asks the connection, too. Callers hold mu of Contacts.
+func (one *contact) look() Contact {
+	now := one.now
+	now.Address = one.client.Address()
+	if one.conn != nil {
+		now.RTT = roundTrip(one.conn)
+		at, _ := netip.ParseAddrPort(one.conn.RemoteAddr().String())
+		now.At = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	}
+	return now
 }
 
 // Changed gives a channel that is closed when Snapshot changes next. Take it before Snapshot.

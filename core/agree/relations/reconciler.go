@@ -187,7 +187,7 @@ func (r *Reconciler) others() handler.EventHandler {
 
 // tellOne is the time given to telling one peer of a change of the address space. Each change concerns all of them: those of a hub whose hundred
 // peers come at once would be told ten thousand times.
-const tellOne = 20 * time.Millisecond
+const tellOne = 50 * time.Millisecond
 
 // nextRound is how long the next round of telling so many peers has to wait: not at all if the one before is long past.
 func (r *Reconciler) nextRound(peers int, now time.Time) time.Duration {

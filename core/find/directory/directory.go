@@ -287,9 +287,7 @@ func (d *Directory) All() []Known {
 			k.announced = addressesOf(near)
 		}
 		k.take(contacts[id])
-		if since, found := d.older[id]; found && k.Contact.Reachable() && since.Equal(k.Contact.Since) {
-			k.Contact.Cause, k.Contact.Why = presence.Older, runsOlder(k.Name)
-		}
+		k.Contact = d.judged(id, k.Name, k.Contact)
 		list = append(list, k)
 	}
 	for id, s := range sightings {
@@ -312,6 +310,14 @@ func (d *Directory) All() []Known {
 // runsOlder is why a contract with a peer of an older Kith is of no use.
 func runsOlder(peer string) string {
 	return peer + " runs an older Kith, which does not tell what it keeps for this laptop (bring both to the same version of Kith)"
+}
+
+// judged adds to a contact what was found out over it. The caller holds mu.
+func (d *Directory) judged(id identity.ID, name string, c peering.Contact) peering.Contact {
+	if since, found := d.older[id]; found && c.Reachable() && since.Equal(c.Since) {
+		c.Cause, c.Why = presence.Older, runsOlder(name)
+	}
+	return c
 }
 
 // take adds what the contact proved.
@@ -446,6 +452,13 @@ func (d *Directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 
 // Contact tells whether a Peer answers now.
 func (d *Directory) Contact(peer *v1alpha1.Peer) peering.Contact {
+	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
+		if c, ok := d.contacts.Contact(id); ok { // each reconciler of a peer asks this, and a hub has a hundred
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.judged(id, peer.Name, c)
+		}
+	}
 	for _, k := range d.All() {
 		if k.ID.String() == peer.Spec.ID {
 			return k.Contact

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,8 @@ type Gateway struct {
 	peers  map[string]*route
 	gone   bool // a peer was removed whose tunnel was up, and Changed was not called for it yet
 	around datapath.Host
+	inUse  []netip.Prefix // by this host itself, when it was looked
+	looked time.Time
 	lapped map[string][]netip.Prefix // by peer ID: its ranges that this host used for something else at the last check
 	live   *wireguard                // nil when the device is down
 	off    string                    // why it is, if it could not be made
@@ -102,7 +105,7 @@ func (g *Gateway) six() bool { return g.cfg.IPv6 != netplan.Cluster6{} }
 func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
 
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
-// With an endpoint given, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
+// With an endpoint given and the tunnel down, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
 func (g *Gateway) SetPeer(p Peer) error {
 	p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())
 	if err := p.Validate(); err != nil {
@@ -126,6 +129,9 @@ func (g *Gateway) SetPeer(p Peer) error {
 		*r = *old
 	}
 	same := r.whole && reflect.DeepEqual(r.Peer, p)
+	if same && r.up.Load() {
+		return nil
+	}
 	r.Peer, r.whole = p, same
 	g.peers[p.ID] = r
 	if !same {
@@ -175,19 +181,25 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 	return Peer{}, false
 }
 
+// young is how old a look at what is in use on this host may be: a home with a hundred peers needs one for each of them, all at once.
+const young = 100 * time.Millisecond
+
 // Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges, and those of
 // the other peers. It is the argument taken of netplan.Choose.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
-	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
-	if err != nil {
-		return nil, err
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.looked) > young {
+		inUse, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
+		if err != nil {
+			return nil, err
+		}
+		g.inUse, g.looked = inUse, time.Now()
 	}
-	out = append(append(out, g.cfg.Pods), g.cfg.Reserved...)
+	out := append(append(slices.Clone(g.inUse), g.cfg.Pods), g.cfg.Reserved...)
 	if g.six() {
 		out = append(out, g.cfg.IPv6.Pods, g.cfg.IPv6.Services)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	for _, r := range g.peers {
 		if e := r.Endpoint.Addr().Unmap().WithZone(""); e.IsValid() {
 			out = append(out, netip.PrefixFrom(e, e.BitLen()))
