@@ -22,12 +22,8 @@ import (
 	"kith.dev/engine/server"
 )
 
-const (
-	// gcPercent trades some CPU for a third of the heap; the process idles at 3 % of a core.
-	gcPercent = 45
-	// memoryLimit is where the collector tries harder; a laptop's cluster stays far below.
-	memoryLimit = 1 << 30
-)
+// gcPercent trades some CPU for a third of the heap; the process idles at 3 % of a core.
+const gcPercent = 45
 
 func serverCommand() *cobra.Command {
 	c := config.Default()
@@ -77,9 +73,6 @@ func complete(c *config.Config) error {
 func serve(c *config.Config, run func(context.Context, *slog.Logger) error) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
 	}
 	// Ours is not the service systemd waits for: the kubelet would report readiness in kithd's name.
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"} {

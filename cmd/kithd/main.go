@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -29,9 +28,6 @@ import (
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/leader"
 )
-
-// memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
-const memoryLimit = 160 << 20
 
 // monitorSlack is how much later than it wants Go's monitor thread may look: a few looks' worth, and too short for a goroutine to be missed.
 const monitorSlack = 500 * time.Microsecond
@@ -72,9 +68,6 @@ func main() {
 }
 
 func run(ctx context.Context, cfg config.Config) error {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
-	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	to, err := logTo(places.Here(), os.Getenv)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,36 @@ func TestCollectionsRest(t *testing.T) {
 	working.Calm = 0
 	if litter(); forced(working) != 0 {
 		t.Error("it collects while the program allocates")
+	}
+}
+
+// TestALimitLeavesRoom: the limit is what is wanted, until what lives would leave the collector no room below it.
+func TestALimitLeavesRoom(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "")
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	tidy := func(most uint64) int64 {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := Tidy(ctx, Limits{Every: time.Millisecond, Most: most}); err != nil {
+			t.Fatal(err)
+		}
+		return debug.SetMemoryLimit(-1)
+	}
+	if got := tidy(1 << 40); got != 1<<40 {
+		t.Errorf("the limit is %d", got)
+	}
+	lives := make([]byte, 64<<20)
+	runtime.GC() // it is known from then on that they live
+	if got := tidy(1 << 20); got < 96<<20 || got > 1<<30 {
+		t.Errorf("the limit is %d, while 64 MiB live", got)
+	}
+	runtime.KeepAlive(lives)
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	debug.SetMemoryLimit(1 << 30)
+	if got := tidy(1 << 20); got != 1<<30 {
+		t.Errorf("the limit that the owner set is %d", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +23,8 @@ type abroad struct {
 	groups map[schema.GroupVersion]rest.Interface
 }
 
-func newAbroad(api *remote.API) (*abroad, error) {
-	// An answer names its own kind, so none is known but those that are written, and metadata. None has amounts in it.
+// codecs are of all peers. An answer names its own kind, so none is known but those that are written, and metadata. None has amounts in it.
+var codecs = sync.OnceValues(func() (*codec.Codec, error) {
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		return nil, err
@@ -33,10 +34,17 @@ func newAbroad(api *remote.API) (*abroad, error) {
 		metav1.AddToGroupVersion(scheme, k.Resource.GroupVersion())
 	}
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
-	a, codecs := &abroad{groups: map[schema.GroupVersion]rest.Interface{}}, codec.New(scheme)
+	return codec.New(scheme), nil
+})
+
+func newAbroad(api *remote.API) (*abroad, error) {
+	serializer, err := codecs()
+	if err != nil {
+		return nil, err
+	}
+	a := &abroad{groups: map[schema.GroupVersion]rest.Interface{}}
 	for _, k := range kinds.Reflected() {
-		var err error
-		if a.groups[k.Resource.GroupVersion()], err = api.Group(k.Resource.GroupVersion(), codecs); err != nil {
+		if a.groups[k.Resource.GroupVersion()], err = api.Group(k.Resource.GroupVersion(), serializer); err != nil {
 			return nil, err
 		}
 	}

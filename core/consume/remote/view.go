@@ -69,13 +69,18 @@ type kindStore interface {
 	DeleteAll(namespace string)
 }
 
+// reader is of all views.
+var reader = sync.OnceValue(func() *codec.Reader {
+	return codec.NewReader(&v1alpha1.OffloadedPod{}, &corev1.Pod{}, &corev1.Event{}, &metav1.PartialObjectMetadata{})
+})
+
 // NewView makes a View; Run fills it.
 func NewView(cfg ViewConfig) *View {
 	v := &View{
 		OffloadedPods: store.New[*v1alpha1.OffloadedPod](maxObjects), Pods: store.New[*corev1.Pod](maxObjects),
 		Events: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
 		Twins: store.New[*Twin](maxTwins), closed: store.New[*metav1.PartialObjectMetadata](1),
-		cfg: cfg, reader: codec.NewReader(&v1alpha1.OffloadedPod{}, &corev1.Pod{}, &corev1.Event{}, &metav1.PartialObjectMetadata{}),
+		cfg: cfg, reader: reader(),
 		passed: map[string]string{}, known: make(chan struct{}), there: func() bool { return true },
 	}
 	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events}

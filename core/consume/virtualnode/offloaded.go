@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,13 +21,22 @@ const resource = "offloadedpods"
 // offloadedPods is the client for OffloadedPods at the peer.
 type offloadedPods struct{ rest rest.Interface }
 
-func newOffloadedPods(api *remote.API) (*offloadedPods, error) {
+// kithCodec is of all peers.
+var kithCodec = sync.OnceValues(func() (*codec.Codec, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	client, err := api.Group(v1alpha1.GroupVersion, codec.New(scheme))
+	return codec.New(scheme), nil
+})
+
+func newOffloadedPods(api *remote.API) (*offloadedPods, error) {
+	codecs, err := kithCodec()
+	if err != nil {
+		return nil, err
+	}
+	client, err := api.Group(v1alpha1.GroupVersion, codecs)
 	return &offloadedPods{rest: client}, err
 }
 
