@@ -15,7 +15,7 @@ type Limits struct {
 	Every time.Duration
 	Rest  time.Duration // between two collections, at least
 	Waste uint64        // bytes; less than this is not worth a collection
-	Calm  uint64        // bytes; a program that allocates more within Every is at work
+	Calm  uint64        // bytes; a program that allocates more within Every, and a quarter of what lives in it, is at work
 	Pools bool          // collect twice at a time: what lies in a sync.Pool, as WireGuard's packet buffers do, goes with the second
 	Most  uint64        // bytes, from which on the collector tries harder, unless GOMEMLIMIT says it; 0: it never does
 }
@@ -50,7 +50,7 @@ func Tidy(ctx context.Context, limits Limits) error {
 		case <-tick.C:
 		}
 		before := m.allocated
-		if m = readMemory(); m.allocated-before >= limits.Calm {
+		if m = readMemory(); m.allocated-before >= max(limits.Calm, m.needed/4) {
 			continue
 		}
 		if m.waste > limits.Waste && time.Since(collected) >= limits.Rest {

@@ -1,4 +1,4 @@
-// Package queue makes the work queues of controllers, and has a controller serve a queue that somebody else made.
+// Package queue makes the work queues of controllers, and serves queues without one.
 //
 // Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics
 // that nobody here reads, and a timer that keeps them up to date twice a second: with a dozen controllers these were most of
@@ -7,12 +7,14 @@ package queue
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -24,25 +26,42 @@ func New(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqu
 	})
 }
 
-// Serve has so many workers call reconcile for what is in the queue until ctx ends, and then shuts the queue down. What gives an error is
-// called for again, later each time, as the queue's limiter says. It is a controller without a manager, for what begins and ends with a peer:
-// several may have the same name. Errors are the caller's to log.
-func Serve[R comparable](ctx context.Context, name string, queue workqueue.TypedRateLimitingInterface[R], workers int, reconcileOne func(context.Context, R) error) error {
-	c, err := controller.NewTypedUnmanaged(name, controller.TypedOptions[R]{
-		SkipNameValidation:      new(true),
-		MaxConcurrentReconciles: workers,
-		NewQueue: func(string, workqueue.TypedRateLimiter[R]) workqueue.TypedRateLimitingInterface[R] {
-			return queue
-		},
-		Reconciler: reconcile.TypedFunc[R](func(ctx context.Context, r R) (reconcile.Result, error) {
-			return reconcile.Result{}, reconcileOne(ctx, r)
-		}),
-		LogConstructor: func(*R) logr.Logger { return logr.Discard() },
-	})
-	if err != nil {
-		return err
+// Serve calls serve for what is in the queue, for so many at a time, until ctx ends, and then shuts the queue down. What gives an error is
+// called for again, later each time, as the queue's limiter says; errors are the caller's to log. It is for what begins and ends with a peer: a
+// controller keeps its workers waiting, which for a hundred peers are thousands.
+func Serve[R comparable](ctx context.Context, log *slog.Logger, queue workqueue.TypedRateLimitingInterface[R], workers int, serve func(context.Context, R) error) {
+	stop := context.AfterFunc(ctx, queue.ShutDown)
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, workers)
+	for {
+		item, ended := queue.Get()
+		if ended {
+			return
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			defer queue.Done(item)
+			if err := safely(ctx, log, item, serve); err != nil && ctx.Err() == nil {
+				queue.AddRateLimited(item)
+				return
+			}
+			queue.Forget(item)
+		})
 	}
-	return c.Start(ctx)
+}
+
+// safely makes an error of a panic: what one peer says shall not end the daemon of all.
+func safely[R any](ctx context.Context, log *slog.Logger, item R, serve func(context.Context, R) error) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			log.Error("a bug in Kith: please report it", "item", item, "panic", why, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", why)
+		}
+	}()
+	return serve(ctx, item)
 }
 
 // Inbox is a source.Source of a controller, for requests that come from no watch. The zero value is ready, and safe for concurrent use;

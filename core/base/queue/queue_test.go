@@ -1,8 +1,14 @@
 package queue
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,5 +53,54 @@ func TestWhatIsPutInBeforeTheControllerRunsWaitsForIt(t *testing.T) {
 	}
 	if q.Len() != 0 {
 		t.Errorf("%d more", q.Len())
+	}
+}
+
+// TestServe: so many at a time and no more, what fails is tried again, what panics too, and each once it is over ends.
+func TestServe(t *testing.T) {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, 10*time.Millisecond))
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var log bytes.Buffer
+	now, most, tries := 0, 0, map[string]int{}
+	var all, served sync.WaitGroup
+	for i := range 20 {
+		all.Add(1)
+		q.Add(fmt.Sprint(i))
+	}
+	served.Go(func() {
+		Serve(ctx, slog.New(slog.NewTextHandler(&log, nil)), q, 3, func(_ context.Context, item string) error {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			tries[item]++
+			try := tries[item]
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			switch {
+			case item == "7" && try == 1:
+				return errors.New("not yet")
+			case item == "8" && try == 1:
+				panic("a bug")
+			case try == 1 || item == "7" || item == "8":
+				all.Done()
+			}
+			return nil
+		})
+	})
+	all.Wait()
+	cancel()
+	served.Wait()
+	if most != 3 {
+		t.Errorf("%d at a time", most)
+	}
+	if tries["7"] != 2 || tries["8"] != 2 || tries["1"] != 1 || q.NumRequeues("7") != 0 {
+		t.Errorf("tries: %v", tries)
+	}
+	if got := log.String(); !strings.Contains(got, "report it") || !strings.Contains(got, "queue_test.go") || strings.Contains(got, "not yet") {
+		t.Errorf("the log says %s", got)
 	}
 }

@@ -140,11 +140,7 @@ func (f *Fleet) run(m *member, peer string) {
 		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })
-	f.running.Go(func() {
-		if err := m.reflector.Run(ctx); err != nil {
-			f.Log.Error("reflection ended", "peer", peer, "err", err)
-		}
-	})
+	f.running.Go(func() { m.reflector.Run(ctx) })
 }
 
 // labels are those of the peer's node: where it is, and what it may say of itself and of the devices that it lends.

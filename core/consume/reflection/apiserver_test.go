@@ -36,7 +36,7 @@ func TestTheAPIServerOfHomeIsInEveryTwin(t *testing.T) {
 	defer m.leave()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if !cache.WaitFor(ctx, "", m.synced()...) {
+	if !cache.WaitFor(ctx, "", m.synced...) {
 		t.Fatal("not everything was seen")
 	}
 	r, s := reflector(t, home), &session{ctx: t.Context(), member: m}

@@ -47,7 +47,7 @@ func TestABudgetFollowsThePodsItIsFor(t *testing.T) {
 	defer m.leave()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if !cache.WaitFor(ctx, "", m.synced()...) {
+	if !cache.WaitFor(ctx, "", m.synced...) {
 		t.Fatal("not everything was seen")
 	}
 

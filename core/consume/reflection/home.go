@@ -36,8 +36,21 @@ type Home struct {
 // watched is everything at home.
 type watched struct {
 	informers map[*kinds.Kind]cache.SharedIndexInformer
+	synced    []cache.DoneChecker // true once everything at home was seen
 	stop      context.CancelFunc
-	users     int
+
+	mu    sync.Mutex
+	users []*member // never changed in place
+}
+
+// changed has everybody hear of a change. An informer has a goroutine or two and a buffer for each handler, so it has one of all peers.
+func (w *watched) changed(k *kinds.Kind, was, is metav1.Object) {
+	w.mu.Lock()
+	users := w.users
+	w.mu.Unlock()
+	for _, m := range users {
+		m.changed(k, was, is)
+	}
 }
 
 // NewHome makes a Home from the configuration of the home API server.
@@ -111,6 +124,18 @@ func (h *Home) watch() (*watched, error) {
 		stop()
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
+	for k, informer := range w.informers {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { w.changed(k, nil, object(o)) },
+			UpdateFunc: func(was, is any) { w.changed(k, object(was), object(is)) },
+			DeleteFunc: func(o any) { w.changed(k, object(o), nil) },
+		})
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("watch %ss: %w", k, err)
+		}
+		w.synced = append(w.synced, registration.HasSyncedChecker())
+	}
 	full.Start(ctx.Done())
 	meta.Start(ctx.Done())
 	return w, nil
@@ -119,11 +144,11 @@ func (h *Home) watch() (*watched, error) {
 // member is one user of what is watched.
 type member struct {
 	*watched
-	home     *Home
-	handlers map[*kinds.Kind]cache.ResourceEventHandlerRegistration
+	home    *Home
+	changed func(k *kinds.Kind, was, is metav1.Object)
 }
 
-// join has changed called for everything at home, now and whenever it changes; was or is may be nil.
+// join has changed called for what changes at home from now on; was or is may be nil. What is there already the member lists, once it is synced.
 func (h *Home) join(changed func(k *kinds.Kind, was, is metav1.Object)) (*member, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,20 +158,10 @@ func (h *Home) join(changed func(k *kinds.Kind, was, is metav1.Object)) (*member
 			return nil, err
 		}
 	}
-	h.watched.users++
-	m := &member{watched: h.watched, home: h, handlers: map[*kinds.Kind]cache.ResourceEventHandlerRegistration{}}
-	for k, informer := range m.informers {
-		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { changed(k, nil, object(o)) },
-			UpdateFunc: func(was, is any) { changed(k, object(was), object(is)) },
-			DeleteFunc: func(o any) { changed(k, object(o), nil) },
-		})
-		if err != nil {
-			m.leaveLocked()
-			return nil, fmt.Errorf("watch %ss: %w", k, err)
-		}
-		m.handlers[k] = registration
-	}
+	m := &member{watched: h.watched, home: h, changed: changed}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.users = append(slices.Clone(m.users), m)
 	return m, nil
 }
 
@@ -161,28 +176,13 @@ func object(o any) metav1.Object {
 func (m *member) leave() {
 	m.home.mu.Lock()
 	defer m.home.mu.Unlock()
-	m.leaveLocked()
-}
-
-func (m *member) leaveLocked() {
-	for k, registration := range m.handlers {
-		_ = m.informers[k].RemoveEventHandler(registration) // fails when the informer has stopped
-	}
-	m.handlers = nil
-	m.users--
-	if m.users == 0 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.users = slices.DeleteFunc(slices.Clone(m.users), func(other *member) bool { return other == m })
+	if len(m.users) == 0 {
 		m.stop()
 		m.home.watched = nil
 	}
-}
-
-// synced are true once everything at home was seen.
-func (m *member) synced() []cache.DoneChecker {
-	var all []cache.DoneChecker
-	for _, registration := range m.handlers {
-		all = append(all, registration.HasSyncedChecker())
-	}
-	return all
 }
 
 // get gives the home object, nil when there is none. Nobody may change it.

@@ -144,7 +144,7 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if !cache.WaitFor(ctx, "", append(first.synced(), second.synced()...)...) {
+	if !cache.WaitFor(ctx, "", append(first.synced, second.synced...)...) {
 		t.Fatal("not everything was seen")
 	}
 	if first.watched != second.watched {

@@ -114,9 +114,9 @@ func New(cfg Config) (*Reflector, error) {
 
 // Run works until ctx ends. It leaves what is abroad where it is: the next Reflector goes on with it. It can be called
 // once.
-func (r *Reflector) Run(ctx context.Context) error {
-	group := errgroup.Group{}
-	group.Go(func() error { return r.work(ctx) })
+func (r *Reflector) Run(ctx context.Context) {
+	var working sync.WaitGroup
+	working.Go(func() { r.work(ctx) })
 	<-ctx.Done()
 	r.end()
 	for _, t := range r.allTwins() {
@@ -128,11 +128,11 @@ func (r *Reflector) Run(ctx context.Context) error {
 		r.member = nil
 	}
 	r.mu.Unlock()
-	return group.Wait()
+	working.Wait()
 }
 
-func (r *Reflector) work(ctx context.Context) error {
-	return queue.Serve(ctx, "reflection", r.queue, workers, func(ctx context.Context, it item) error {
+func (r *Reflector) work(ctx context.Context) {
+	queue.Serve(ctx, r.log, r.queue, workers, func(ctx context.Context, it item) error {
 		err := r.reconcile(ctx, it, nil, false)
 		if err != nil && ctx.Err() == nil {
 			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", it.kind.Name, "name", it.name, "err", err)

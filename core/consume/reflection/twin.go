@@ -156,7 +156,7 @@ func (r *Reflector) await(t *twin, s *session, isNew bool) {
 	if isNew && r.untilReadable(s.ctx, t) != nil {
 		return
 	}
-	if !cache.WaitFor(s.ctx, "", s.member.synced()...) {
+	if !cache.WaitFor(s.ctx, "", s.member.synced...) {
 		return
 	}
 	select {

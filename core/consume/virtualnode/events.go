@@ -61,11 +61,11 @@ func (m *mirror) changed(was, is *corev1.Event) {
 	}
 }
 
-func (m *mirror) run(ctx context.Context) error {
+func (m *mirror) run(ctx context.Context) {
 	if err := m.recall(ctx); err != nil {
 		m.n.log.Debug("cannot read the events told before", "err", err)
 	}
-	return queue.Serve(ctx, "virtualnode-events", m.queue, 1, func(ctx context.Context, k eventKey) error {
+	queue.Serve(ctx, m.n.log, m.queue, 1, func(ctx context.Context, k eventKey) error {
 		err := m.tell(ctx, k)
 		if err != nil && m.queue.NumRequeues(k) >= 5 {
 			m.n.log.Debug("event is not told at home", "namespace", k.home, "event", k.name, "err", err)

@@ -205,10 +205,10 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return n.watchLink(ctx) })
 	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}) })
-	group.Go(func() error { return n.events.run(ctx) })
+	group.Go(func() error { n.events.run(ctx); return nil })
 	group.Go(func() error { return n.learnMachine(ctx) })
 	group.Go(func() error { return n.view.Run(ctx) })
-	group.Go(func() error { return n.work(ctx, workers) })
+	group.Go(func() error { n.work(ctx, workers); return nil })
 	return group.Wait()
 }
 
@@ -279,8 +279,8 @@ func (n *Node) now() state {
 	return n.state
 }
 
-func (n *Node) work(ctx context.Context, workers int) error {
-	return queue.Serve(ctx, "virtualnode", n.queue, workers, func(ctx context.Context, k key) error {
+func (n *Node) work(ctx context.Context, workers int) {
+	queue.Serve(ctx, n.log, n.queue, workers, func(ctx context.Context, k key) error {
 		err := n.reconcile(ctx, k)
 		if err != nil && ctx.Err() == nil {
 			n.log.Debug("pod will be tried again", "namespace", k.namespace, "pod", k.name, "err", err)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,8 +141,8 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- n.work(ctx, 1) }()
+		var working sync.WaitGroup
+		working.Go(func() { n.work(ctx, 1) })
 		time.Sleep(refusedAfter + time.Second)
 		synctest.Wait()
 		now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
@@ -150,9 +151,7 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 		}
 		cancel()
 		n.events.queue.ShutDown()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		working.Wait()
 	})
 }
 

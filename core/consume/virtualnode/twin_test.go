@@ -148,7 +148,7 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 		ctx, cancel := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		work.Go(func() { _ = view.Run(ctx) })
-		work.Go(func() { _ = s.node.work(ctx, 2) })
+		work.Go(func() { s.node.work(ctx, 2) })
 		synctest.Wait()
 		story(s)
 		cancel()
