@@ -13,7 +13,7 @@ func TestNamesAndAddressesAreUnique(t *testing.T) {
 		names, addresses := map[string]bool{}, map[netip.Addr]bool{lan.address(router): true}
 		for i := 1; i <= Most; i++ {
 			n, a := NameOf(i), lan.address(firstHost(i))
-			if names[n] || addresses[a] || indexOf(n) != i || !lan.networks()[0].Contains(a.WithZone("")) || hostOf(a) >= movedFirst {
+			if names[n] || addresses[a] || indexOf(n) != i || !lan.networks()[0].Contains(a.WithZone("")) || i <= 90 && hostOf(a) >= movedFirst {
 				t.Errorf("laptop %d: %s at %s", i, n, a)
 			}
 			if len(n) > 15 {

@@ -2,12 +2,13 @@
 // goroutines that hold up others, so each timer and packet that wakes an idle program wakes it three or four times more. With slack
 // (timerslack_ns of proc(5)) it looks about once.
 //
-// It must never touch another thread: timers of goroutines, and of the programs that are started, stay exact.
+// It must never give slack to another thread: timers of goroutines, and of the programs that are started, stay exact.
 package sysmon
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -55,6 +56,24 @@ func thread() (int, error) {
 		i = 0
 	}
 	return ids[i], nil
+}
+
+// Plain gives the threads that there are the usual slack: those of a program have what the thread had that started it. Call it first.
+func Plain() error {
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		id, err := strconv.Atoi(e.Name())
+		if err == nil {
+			err = os.WriteFile(file(id), []byte(strconv.FormatInt(usual.Nanoseconds(), 10)), 0)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Exactly calls start, which starts a program, on a thread with the usual slack: a program has that of the thread that started it, and hands it on

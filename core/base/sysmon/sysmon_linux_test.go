@@ -28,6 +28,15 @@ func TestTheMonitorAloneIsSlackened(t *testing.T) {
 	if slack, err := os.ReadFile(file(monitor)); err != nil || strings.TrimSpace(string(slack)) != "3000000" {
 		t.Errorf("%s, %v", slack, err)
 	}
+	if err := Plain(); err != nil {
+		t.Fatal(err)
+	}
+	if slack, err := os.ReadFile(file(monitor)); err != nil || strings.TrimSpace(string(slack)) != "50000" {
+		t.Errorf("%s, %v, and not the usual", slack, err)
+	}
+	if err := Slacken(3 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
