@@ -23,7 +23,7 @@ type Limits struct {
 // Limits of kithd; of the engine, which allocates for its own watches and leases all the time, and whose heap is ten times as large: a
 // collection takes ten times as long; of containerd, which the engine asks several times a second; and of the shim that each pod has.
 var (
-	Daemon     = Limits{Every: 30 * time.Second, Waste: 6 << 20, Calm: 8 << 20, Pools: true, Most: 160 << 20} // WireGuard's packet buffers grow under load
+	Daemon     = Limits{Every: 30 * time.Second, Rest: time.Minute, Waste: 6 << 20, Calm: 8 << 20, Pools: true, Most: 160 << 20} // WireGuard's packet buffers grow under load
 	Engine     = Limits{Every: 30 * time.Second, Rest: time.Minute, Waste: 16 << 20, Calm: 50 << 20, Most: 1 << 30}
 	Containerd = Limits{Every: 30 * time.Second, Rest: 2 * time.Minute, Waste: 2 << 20, Calm: 25 << 20}
 	Shim       = Limits{Every: time.Minute, Waste: 1 << 20, Calm: 4 << 20}

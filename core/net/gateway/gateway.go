@@ -45,6 +45,7 @@ type Config struct {
 // from anywhere; peers set before Run has brought the device up, or while it is down, are applied then.
 type Gateway struct {
 	cfg   Config
+	key   Key // the public one
 	table atomic.Pointer[datapath.Table]
 	drops datapath.Drops
 	allUp atomic.Bool // all tunnels are up, so a handshake changes nothing
@@ -89,7 +90,7 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
-	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
+	g := &Gateway{cfg: cfg, key: cfg.PrivateKey.Public(), peers: map[string]*route{}}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Pods: []netip.Prefix{cfg.Pods}, Open: cfg.HostPorts}
 	if g.six() {
 		g.around.Self6, g.around.Pods = cfg.IPv6.Gateway(), append(g.around.Pods, cfg.IPv6.Pods)
@@ -102,7 +103,7 @@ func New(cfg Config) (*Gateway, error) {
 func (g *Gateway) six() bool { return g.cfg.IPv6 != netplan.Cluster6{} }
 
 // PublicKey is what the peers need to know of us.
-func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
+func (g *Gateway) PublicKey() Key { return g.key }
 
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
 // With an endpoint given and the tunnel down, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.

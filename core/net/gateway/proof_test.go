@@ -13,7 +13,7 @@ func TestProofNeedsOneOfTheTwoKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alice, bob, mallory := &Gateway{cfg: Config{PrivateKey: keys[0]}}, &Gateway{cfg: Config{PrivateKey: keys[1]}}, &Gateway{cfg: Config{PrivateKey: keys[2]}}
+	alice, bob, mallory := &Gateway{cfg: Config{PrivateKey: keys[0]}, key: keys[0].Public()}, &Gateway{cfg: Config{PrivateKey: keys[1]}, key: keys[1].Public()}, &Gateway{cfg: Config{PrivateKey: keys[2]}, key: keys[2].Public()}
 	said := []byte("bob to alice")
 	proof, err := bob.Prove(alice.PublicKey(), said)
 	if err != nil || len(proof) != ProofSize {
