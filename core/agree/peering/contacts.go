@@ -139,17 +139,22 @@ func (c *Contacts) Set(targets []Target) {
 		c.config.Log.Warn("too many peers to keep in contact with", "wanted", len(targets), "kept", maxContacts)
 		targets = targets[:maxContacts]
 	}
+	wanted := make(map[identity.ID]bool, len(targets))
+	for _, t := range targets {
+		wanted[t.ID] = true
+	}
 	for id := range c.all {
-		if !slices.ContainsFunc(targets, func(t Target) bool { return t.ID == id }) {
+		if !wanted[id] {
 			c.remove(id)
 		}
 	}
 	c.order = c.order[:0]
 	var fresh []*contact
 	for _, t := range targets {
-		if slices.Contains(c.order, t.ID) {
+		if !wanted[t.ID] { // twice
 			continue
 		}
+		delete(wanted, t.ID)
 		c.order = append(c.order, t.ID)
 		if one, ok := c.all[t.ID]; ok {
 			one.update(t)

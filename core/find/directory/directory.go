@@ -175,22 +175,30 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
+// maxNeighbours is with how many who are no peers a connection is kept: each is one at the other, too, so that they are quadratic in a crowd. Of
+// those beyond it is known what discovery says, and they are contacted when they are asked for something.
+const maxNeighbours = 64
+
 // aim sets the targets of contacts, with their addresses. Peers come first if there are too many.
 func (d *Directory) aim() {
-	var peers, others []peering.Target
+	var peers, contacted, fresh []peering.Target
 	var moved []identity.ID
 	for _, k := range d.All() {
 		if d.movedSince(k) && k.Contact.Reachable() {
 			moved = append(moved, k.ID)
 		}
 		target := peering.Target{ID: k.ID, Name: k.Name, Addresses: k.Addresses}
-		if k.Peer != nil {
+		switch {
+		case k.Peer != nil:
 			peers = append(peers, target)
-		} else {
-			others = append(others, target)
+		case !k.Contact.ID.IsZero():
+			contacted = append(contacted, target)
+		default:
+			fresh = append(fresh, target)
 		}
 	}
-	d.contacts.Set(append(peers, others...))
+	others := append(contacted, fresh...) // who is contacted stays so
+	d.contacts.Set(append(peers, others[:min(len(others), maxNeighbours)]...))
 	if len(moved) > 0 { // its connection may be to an address it has left
 		d.contacts.Poke(moved...)
 	}

@@ -1,12 +1,16 @@
 package directory
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
@@ -109,4 +113,77 @@ func TestWhoCallsFromElsewhereIsLookedForThere(t *testing.T) {
 	if len(d.called) != 1 {
 		t.Errorf("who is no Peer any more is kept: %v", d.called)
 	}
+}
+
+// crowd is a finder that has seen many, and then those that it is told of.
+type crowd struct {
+	many int
+	more chan string
+}
+
+func (crowd) String() string { return "crowd" }
+
+func (c crowd) Run(ctx context.Context, events chan<- discovery.Event) error {
+	say := func(name string) {
+		var id identity.ID
+		copy(id[:], "crowd"+name)
+		events <- discovery.Event{Sighting: discovery.Sighting{Name: name, ID: id, Source: discovery.LANSource, Seen: time.Now()}}
+	}
+	for i := range c.many {
+		say(fmt.Sprintf("laptop%03d", i))
+	}
+	for {
+		select {
+		case name := <-c.more:
+			say(name)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// In a crowd each laptop keeps in contact with its peers and some others, always the same: with all, they would be as many as the crowd's square.
+func TestNotAllOfACrowdAreContacted(t *testing.T) {
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	seen := crowd{maxNeighbours + 20, make(chan string)}
+	table := discovery.NewTable(log, seen)
+	contacts := peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log})
+	d := New(me, contacts, table, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { _ = table.Run(ctx) })
+	until := func(n int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); len(table.Snapshot()) != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d were seen", len(table.Snapshot()))
+			}
+		}
+	}
+	until(seen.many)
+	d.aim()
+	before := contacts.Snapshot()
+	if len(before) != maxNeighbours || len(d.All()) != seen.many {
+		t.Errorf("%d of %d are contacted", len(before), len(d.All()))
+	}
+	seen.more <- "aaron" // who would be the first
+	until(seen.many + 1)
+	d.aim()
+	if now := contacts.Snapshot(); !slices.EqualFunc(before, now, func(a, b peering.Contact) bool { return a.ID == b.ID }) {
+		t.Error("others are contacted because somebody came")
+	}
+	var last identity.ID
+	copy(last[:], fmt.Sprintf("crowdlaptop%03d", seen.many-1))
+	d.SetPeers([]*v1alpha1.Peer{{Spec: v1alpha1.PeerSpec{ID: last.String(), Endpoints: []string{"192.0.2.1:6450"}}}})
+	d.aim()
+	if now := contacts.Snapshot(); len(now) != maxNeighbours+1 || now[0].ID != last {
+		t.Errorf("%d are contacted, and the peer is not the first", len(now))
+	}
+	cancel()
+	running.Wait()
 }
