@@ -81,6 +81,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 		now.Name, now.Version = s.hello.Name, s.hello.Version
 		now.Presence = presence.Presence{State: presence.Reachable, Since: now.Since}
 		now.Clock, one.conn = s.ahead, s.conn
+		spare(s.conn, len(one.all))
 	})
 	release()
 	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}

@@ -234,6 +234,16 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 
 const unacknowledged = 14 * time.Second
 
+// spare has the kernel ask more seldom over one of so many connections: those of a room full of laptops, which have no beats, are asked for a few
+// times a second together. A neighbour that lost its power is noticed later there, after half a minute among sixty.
+func spare(conn net.Conn, many int) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		often := keepAlive
+		often.Idle = max(often.Idle, time.Duration(many)*time.Second/2)
+		tcp.SetKeepAliveConfig(often)
+	}
+}
+
 // tune sets both. A connection that was taken over for an upgrade may stand still as long as its reader wants
 // (a paused terminal), which user timeout would take for death: there patient is true.
 func tune(conn net.Conn, patient bool) {

@@ -112,6 +112,7 @@ func (l *limitedListener) admit(conn net.Conn) *limitedConn {
 	l.perIP[ip]++
 	l.open[c] = struct{}{}
 	c.stranger = l.strangers.PushBack(c)
+	spare(conn, l.strangers.Len())
 	l.mu.Unlock()
 	if oldest != nil {
 		l.refused(RefusedRoom, oldest.addr, "too many strangers are connected, the oldest goes")
@@ -129,6 +130,7 @@ func (l *limitedListener) recognise(c *limitedConn) {
 		l.strangers.Remove(c.stranger)
 		c.stranger = nil
 		l.recognised++
+		spare(c.Conn, 0)
 	}
 }
 
