@@ -15,8 +15,8 @@ import (
 	"kith.dev/core/base/sysmon"
 )
 
-// monitorSlack is as kithd has it. What containerd starts may have it, too, and shims see to it that containers do not.
-const monitorSlack = 500 * time.Microsecond
+// monitorSlack is twice that of kithd, through which packets pass. What containerd starts may have it, too, and shims see to it that containers do not.
+const monitorSlack = time.Millisecond
 
 func main() {
 	_ = sysmon.Slacken(monitorSlack) // not allowed: it wakes up more often
