@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	_ "kith.dev/core/base/queue/unmeasured"
 )
 
 // New makes a queue that does not wake up by itself. Its name is left out: only queues with a name have metrics.

@@ -28,6 +28,9 @@ func TestQueueServesAndHasNoTimerForMetrics(t *testing.T) {
 		t.Fatalf("%v %v", got, ended)
 	}
 	q.Done(got)
+	named := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "DynamicClientCertificate"}) // of client-go
+	defer named.ShutDown()
+	time.Sleep(10 * time.Millisecond)
 	stacks := make([]byte, 1<<20)
 	if s := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(s, "updateUnfinishedWorkLoop") {
 		t.Error("the queue keeps metrics up to date, and so wakes twice a second:\n" + s)
