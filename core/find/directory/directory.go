@@ -181,7 +181,7 @@ const maxNeighbours = 64
 
 // aim sets the targets of contacts, with their addresses. Peers come first if there are too many.
 func (d *Directory) aim() {
-	var peers, contacted, fresh []peering.Target
+	var peers, contacted, fresh, silent []peering.Target
 	var moved []identity.ID
 	for _, k := range d.All() {
 		if d.movedSince(k) && k.Contact.Reachable() {
@@ -191,13 +191,15 @@ func (d *Directory) aim() {
 		switch {
 		case k.Peer != nil:
 			peers = append(peers, target)
-		case !k.Contact.ID.IsZero():
-			contacted = append(contacted, target)
-		default:
+		case k.Contact.ID.IsZero():
 			fresh = append(fresh, target)
+		case k.Contact.State == presence.Unreachable:
+			silent = append(silent, target)
+		default:
+			contacted = append(contacted, target)
 		}
 	}
-	others := append(contacted, fresh...) // who is contacted stays so
+	others := slices.Concat(contacted, fresh, silent) // who answers stays; who does not makes room, for somebody may announce a hundred who are none
 	d.contacts.Set(append(peers, others[:min(len(others), maxNeighbours)]...))
 	if len(moved) > 0 { // its connection may be to an address it has left
 		d.contacts.Poke(moved...)

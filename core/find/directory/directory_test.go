@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/find/discovery"
@@ -142,7 +143,8 @@ func (c crowd) Run(ctx context.Context, events chan<- discovery.Event) error {
 	}
 }
 
-// In a crowd each laptop keeps in contact with its peers and some others, always the same: with all, they would be as many as the crowd's square.
+// In a crowd each laptop keeps in contact with its peers and some others, the same as long as these may answer: with all, they would be as many as
+// the crowd's square.
 func TestNotAllOfACrowdAreContacted(t *testing.T) {
 	me, err := identity.Load(t.TempDir())
 	if err != nil {
@@ -184,6 +186,30 @@ func TestNotAllOfACrowdAreContacted(t *testing.T) {
 	if now := contacts.Snapshot(); len(now) != maxNeighbours+1 || now[0].ID != last {
 		t.Errorf("%d are contacted, and the peer is not the first", len(now))
 	}
+
+	// The first of them do not answer: somebody announced what is not there. They make room for those who were not tried.
+	talk, hangUp := context.WithCancel(t.Context())
+	var talking sync.WaitGroup
+	talking.Go(func() { _ = contacts.Run(talk) })
+	silent := func() (n int) {
+		for _, c := range contacts.Snapshot() {
+			if c.State == presence.Unreachable {
+				n++
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(time.Minute); silent() < maxNeighbours+1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of those that have no address are unreachable", silent())
+		}
+	}
+	d.aim()
+	if now := contacts.Snapshot(); now[1].Name != "aaron" || len(now) != maxNeighbours+1 {
+		t.Errorf("%d are contacted, %s first", len(now), now[1].Name)
+	}
+	hangUp()
+	talking.Wait()
 	cancel()
 	running.Wait()
 }
