@@ -422,6 +422,15 @@ func (m *meeting) apart(t *testing.T) {
 	server := waitReady(t, m.alice, 1, "-n", "shop", "-l", "app=serve")[0].Status.PodIP
 	service := kubectl(t, m.alice, "-n", "shop", "get", "service", "serve", "-o", "jsonpath={.spec.clusterIP}")
 	streams := map[string]string{"by-address": server, "by-service": service, "by-name": "serve.shop.svc.cluster.local."}
+	// A stream connects once, when it starts: by then DNS and kube-proxy at bob must know the service.
+	from := m.on("kith-bob")[0].name
+	eventually(t, 30*time.Second, "the service is known at bob", func() string {
+		why := tries(t, m.alice, "shop", from, []string{"tcp serve.shop.svc.cluster.local.:7000 1"})[0].Error
+		if strings.Contains(why, "lookup") || strings.Contains(why, "refused") {
+			return why
+		}
+		return ""
+	})
 	for name, to := range streams {
 		apply(t, m.alice, loading(name, "kith-bob", "Never", "stream", "-duration", "1h", net.JoinHostPort(to, "7000")))
 	}
