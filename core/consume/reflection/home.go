@@ -43,8 +43,8 @@ type watched struct {
 	users []*member // never changed in place
 }
 
-// changed has everybody hear of a change. An informer has a goroutine or two and a buffer for each handler, so it has one of all peers.
-func (w *watched) changed(k *kinds.Kind, was, is metav1.Object) {
+// tell has everybody hear of a change. An informer has a goroutine or two and a buffer for each handler, so it has one of all peers.
+func (w *watched) tell(k *kinds.Kind, was, is metav1.Object) {
 	w.mu.Lock()
 	users := w.users
 	w.mu.Unlock()
@@ -126,9 +126,9 @@ func (h *Home) watch() (*watched, error) {
 	}
 	for k, informer := range w.informers {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { w.changed(k, nil, object(o)) },
-			UpdateFunc: func(was, is any) { w.changed(k, object(was), object(is)) },
-			DeleteFunc: func(o any) { w.changed(k, object(o), nil) },
+			AddFunc:    func(o any) { w.tell(k, nil, object(o)) },
+			UpdateFunc: func(was, is any) { w.tell(k, object(was), object(is)) },
+			DeleteFunc: func(o any) { w.tell(k, object(o), nil) },
 		})
 		if err != nil {
 			stop()
