@@ -24,14 +24,16 @@ import (
 const kwokProgram = "build/kwok"
 
 const (
-	fakeNodes  = 10
 	podsOnFake = 128
 	fakeMark   = "kwok.x-k8s.io/node"
 )
 
-// fake puts nodes of kwok into bob's cluster and keeps pods off its real one, until undo. kwok runs outside of the
-// laptop's cgroup: what it computes is no work of the laptops.
-func (r *rig) fake(ctx context.Context) (undo func(), err error) {
+// fakeNodes is how many nodes hold so many pods, with a quarter to spare.
+func fakeNodes(pods int) int { return (pods + pods/4 + podsOnFake - 1) / podsOnFake }
+
+// fake puts nodes of kwok for so many pods into bob's cluster and keeps pods off its real one, until undo. kwok runs outside
+// of the laptop's cgroup: what it computes is no work of the laptops.
+func (r *rig) fake(ctx context.Context, pods int) (undo func(), err error) {
 	program, err := filepath.Abs(kwokProgram)
 	if err != nil {
 		return nil, err
@@ -67,13 +69,13 @@ func (r *rig) fake(ctx context.Context) (undo func(), err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		_ = r.cordon(ctx, false)
-		for i := range fakeNodes {
+		for i := range fakeNodes(pods) {
 			_ = r.bob.kube.CoreV1().Nodes().Delete(ctx, fakeName(i), metav1.DeleteOptions{})
 		}
 		_ = cmd.Process.Kill()
 		<-ended
 	}
-	if err := errors.Join(r.fakeNodes(ctx), r.cordon(ctx, true)); err != nil {
+	if err := errors.Join(r.fakeReady(ctx, fakeNodes(pods)), r.cordon(ctx, true)); err != nil {
 		undo()
 		return nil, err
 	}
@@ -82,11 +84,12 @@ func (r *rig) fake(ctx context.Context) (undo func(), err error) {
 
 func fakeName(i int) string { return fmt.Sprintf("fake-%d", i) }
 
-func (r *rig) fakeNodes(ctx context.Context) error {
+// fakeReady makes nodes of kwok and waits until each is Ready.
+func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 	has := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: *resource.NewQuantity(podsOnFake, resource.DecimalSI)}
 	nodes := r.bob.kube.CoreV1().Nodes()
-	for i := range fakeNodes {
+	for i := range wanted {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: fakeName(i), Annotations: map[string]string{fakeMark: "fake"},
 				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
@@ -104,7 +107,7 @@ func (r *rig) fakeNodes(ctx context.Context) error {
 				ready++
 			}
 		}
-		return err == nil && ready == fakeNodes
+		return err == nil && ready == wanted
 	})
 	return err
 }
@@ -134,23 +137,11 @@ func thousand(ctx context.Context, r *rig) error { return r.thousand(ctx, false)
 func tokens(ctx context.Context, r *rig) error { return r.thousand(ctx, true) }
 
 func (r *rig) thousand(ctx context.Context, tokens bool) error {
-	if err := r.ready(ctx); err != nil {
-		return err
-	}
-	undo, err := r.fake(ctx)
+	undo, err := r.roomForFakes(ctx, r.fakes)
 	if err != nil {
 		return err
 	}
 	defer undo()
-	// What bob can offer depends on his nodes, so the contract is made now.
-	if err := r.part(ctx); err != nil {
-		return err
-	}
-	r.many = r.fakes
-	defer func() { r.many = 0 }()
-	if err := r.befriend(ctx); err != nil {
-		return err
-	}
 	away, stop, err := watchPods(ctx, r.alice, namespace)
 	if err != nil {
 		return err
@@ -175,6 +166,71 @@ func (r *rig) thousand(ctx context.Context, tokens bool) error {
 		return ctx.Err()
 	}
 	return r.settled(ctx, fmt.Sprintf("after %d pods came and went", r.fakes))
+}
+
+// roomForFakes has a contract about so many pods, for which bob has fake nodes, until undo.
+func (r *rig) roomForFakes(ctx context.Context, pods int) (undo func(), err error) {
+	if err := r.ready(ctx); err != nil {
+		return nil, err
+	}
+	undo, err = r.fake(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	r.many = pods
+	defer func() { r.many = 0 }()
+	// What bob can offer depends on his nodes, so the contract is made now.
+	if err = r.part(ctx); err == nil {
+		err = r.befriend(ctx)
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
+}
+
+// tenThousand has ten times as many pods of one Deployment abroad at once as thousand, and weighs both kithd while they are there.
+func tenThousand(ctx context.Context, r *rig) error {
+	n := 10 * r.fakes
+	undo, err := r.roomForFakes(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer undo()
+	seen, stop, err := watchPods(ctx, r.alice, namespace)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	seen.patience = 20 * time.Minute
+	d := deployment("ten-thousand", abroad, int32(n))
+	d.Spec.Template.Spec.Containers[0].Resources.Requests = small
+	d.Spec.Template.Spec.AutomountServiceAccountToken = new(false)
+	deployments := r.alice.kube.AppsV1().Deployments(namespace)
+	began := time.Now()
+	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	took, err := seen.until(ctx, began, "all pods Ready", func(s pods) bool { return s.ready() == n })
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("%d pods on fake nodes", n)
+	r.report.Took(what+", abroad: time until Ready", took)
+	if err := r.settled(ctx, "with "+what); err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := deployments.Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	took, err = seen.until(ctx, began, "all pods gone", func(s pods) bool { return len(s) == 0 })
+	if err != nil {
+		return err
+	}
+	r.report.Took(what+", abroad: deleted", took)
+	return nil
 }
 
 // part ends the peering if there is one.

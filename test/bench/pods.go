@@ -166,10 +166,12 @@ type podWatch struct {
 	mu      sync.Mutex
 	now     pods
 	changed chan struct{} // has one item when there is news
+	// patience is how long until waits.
+	patience time.Duration
 }
 
 func watchPods(ctx context.Context, at *node, namespace string) (*podWatch, func(), error) {
-	w := &podWatch{now: pods{}, changed: make(chan struct{}, 1)}
+	w := &podWatch{now: pods{}, changed: make(chan struct{}, 1), patience: 5 * patience}
 	ctx, stop := context.WithCancel(ctx)
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(at.kube.CoreV1().RESTClient(), "pods", namespace, fields.Everything()),
@@ -225,7 +227,7 @@ func (w *podWatch) are(what func(pods) bool) bool {
 
 // until waits until the pods are so, and tells how long after began that was.
 func (w *podWatch) until(ctx context.Context, began time.Time, what string, so func(pods) bool) (time.Duration, error) {
-	late := time.After(5 * patience)
+	late := time.After(w.patience)
 	for {
 		select {
 		case <-w.changed:
@@ -235,7 +237,7 @@ func (w *podWatch) until(ctx context.Context, began time.Time, what string, so f
 		case <-late:
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", 5*patience, what, len(w.now), w.now.ready())
+			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", w.patience, what, len(w.now), w.now.ready())
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}

@@ -44,6 +44,8 @@ var targets = []target{
 	{figure: "memory, one peer, two pods, provider: kithd", atMost: true, bound: 60},
 	{figure: "memory, after 1000 pods came and went, consumer: kithd", atMost: true, bound: 100},
 	{figure: "memory, after 1000 pods came and went, provider: kithd", atMost: true, bound: 100},
+	{figure: "memory, with 10000 pods on fake nodes, consumer: kithd", atMost: true, bound: 150},
+	{figure: "memory, with 10000 pods on fake nodes, provider: kithd", atMost: true, bound: 150},
 	{figure: "memory, each of 127 further peers with a node, consumer: kithd", atMost: true, bound: 1.5},
 	{figure: "memory, 128 peers with nodes, consumer: kithd", atMost: true, bound: 200},
 	{figure: "127 peers asked one after the other, until the last is connected", atMost: true, bound: 60},
