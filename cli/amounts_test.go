@@ -89,7 +89,7 @@ func TestTablesFitATerminal(t *testing.T) {
 	b.Abroad[0].Twins[0].Why = strings.Repeat("why ", 30)
 	b.Shared = b.Shared[:1]
 	k := serve(t, b)
-	for _, command := range []string{"peers", "requests", "contract", "guests", "offload", "share"} {
+	for _, command := range []string{"peers", "requests", "contract", "guests", "volumes", "offload", "share"} {
 		out, errs, code := k.run(command)
 		if code != 0 {
 			t.Errorf("%s: %s", command, errs)

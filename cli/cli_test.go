@@ -93,9 +93,13 @@ func world() *apitest.Backend {
 				Offered: api.Resources{"cpu": "2", "nvidia.com/gpu": "1"}, Notes: []string{"cpu 6 is more than this laptop has: at most 2 will be offered"}},
 		},
 		Abroad: []api.Offload{{
-			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Pods: api.OffloadPods{Home: 1, Abroad: 2},
+			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Volumes: api.VolumesHome, Pods: api.OffloadPods{Home: 1, Abroad: 2},
 			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
 		}},
+		Kept: []api.Volume{
+			{Direction: api.Outgoing, Peer: "bob", Namespace: "shop", Claim: "data", Size: "10Gi", Volume: "pvc-1", Phase: "Bound"},
+			{Direction: api.Incoming, Peer: "bob", Namespace: "batch", Claim: "results", Size: "1Gi", Volume: "pvc-2", Phase: "Released", KeptUntil: now.Add(24 * time.Hour)},
+		},
 		Here: []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
 		Use: []api.Top{
 			{Peer: "bob", Direction: api.Outgoing, Granted: api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}, Requested: api.Resources{"cpu": "500m", "memory": "256Mi", "pods": "2"}, Used: api.Resources{"cpu": "120m", "memory": "200Mi", "pods": "2"},
@@ -211,6 +215,7 @@ func TestGolden(t *testing.T) {
 			"tether bob --dry-run", "tether nobody --dry-run", "undo", "undo --dry-run"},
 		"why":         {"why", "why -n batch", "why -o name", "why shop/web -o name", "__complete why shop/", "__complete why -n shop w", "why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why a b"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
+		"volumes":     {"volumes", "volumes -o json", "volumes shop/data -o wide", "volumes carol"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
 		"version":     {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
 		"doctor":      {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody", "doctor --fix", "doctor --fix --yes", "doctor bob --fix --yes", "doctor --fix --yes -o json"},
@@ -267,7 +272,7 @@ func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
 			t.Fatalf("JSON holds %q, which a terminal may obey", r)
 		}
 	}
-	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "top", "why"} {
+	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests", "volumes", "top", "why"} {
 		out, errs, code := serve(t, &apitest.Backend{}).run(append(strings.Fields(command), "-o", "json")...)
 		if out != "[]\n" || errs != "" || code != 0 {
 			t.Errorf("%s without any: %q %q %d, want []", command, out, errs, code)
@@ -397,12 +402,12 @@ type endless struct {
 	peer string
 }
 
-func (b endless) Unpeer(ctx context.Context, name string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
+func (b endless) Unpeer(ctx context.Context, name string, options api.EndOptions, report func(api.Progress)) (api.Peer, error) {
 	if name == b.peer {
 		<-ctx.Done()
 		return api.Peer{}, ctx.Err()
 	}
-	return b.Backend.Unpeer(ctx, name, dry, report)
+	return b.Backend.Unpeer(ctx, name, options, report)
 }
 
 func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {

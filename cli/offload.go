@@ -15,7 +15,7 @@ import (
 )
 
 func (p commands) offloadCommand() *cobra.Command {
-	var strategy string
+	var strategy, volumes string
 	var sameName bool
 	var peers []string
 	var timeout time.Duration
@@ -25,14 +25,17 @@ func (p commands) offloadCommand() *cobra.Command {
 		Long: `Let the pods of a namespace run at peers. The ordinary scheduler decides which of them do. Without a namespace,
 list those that are offloaded.
 
+Volumes stay at home, and with them pods that have claims, unless --volumes anywhere says otherwise: then the volume of a new
+claim is made where its first pod goes, at a peer within what the contract grants of storage, and its pods stay there.
+
 Doing it again changes the options. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name",
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
 			}
-			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes)}
 			if sameName {
 				options.Mapping = api.MappingSameName
 			}
@@ -46,16 +49,21 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 		},
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
+	c.Flags().StringVar(&volumes, "volumes", string(api.VolumesHome), "where the volumes of its claims may be: home or anywhere")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
 	program.TimeoutFlag(c, &timeout, "how long to wait for the peers")
 	c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions([]string{"both", "remote", "local"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RegisterFlagCompletionFunc("volumes", cobra.FixedCompletions([]string{"home", "anywhere"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("peers", p.completePeers(-1))
 	return c
 }
 
 func (p commands) showOffload(o api.Offload) {
 	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", screen.Clean(o.Namespace), o.Strategy)
+	if o.Volumes == api.VolumesAnywhere {
+		fmt.Fprint(p.Out, ", volumes anywhere")
+	}
 	if o.Why != "" {
 		fmt.Fprintf(p.Out, ": %s", screen.Clean(o.Why))
 	}
@@ -98,6 +106,7 @@ func (p commands) listOffloads(c *cobra.Command) error {
 			}
 			return strings.Join(twins, "; ")
 		}},
+		{Title: "VOLUMES", Cell: func(o api.Offload) string { return string(o.Volumes) }, Wide: true},
 		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
 	}, None: "no namespace is offloaded; `kith offload NAMESPACE` does it", Notes: func(o api.Offload) []program.Note {
 		notes := program.Notes(o.Namespace, o.Why)
@@ -124,7 +133,10 @@ func (p commands) unoffloadCommand() *cobra.Command {
 that one refuses to let go stays where it is and is asked for again every two seconds.
 
 When --timeout is over, the command fails and says which budget holds which pod. The pods go on coming home as budgets allow;
-with --force they come at once.`,
+with --force they come at once.
+
+While volumes of the namespace are at peers, it names them and does nothing, unless --delete-volumes says that they and their
+claims may go.`,
 		Example: "  kith unoffload shop\n  kith unoffload shop --dry-run\n  kith unoffload shop --force",
 		Args:    program.Between(1, 1), ValidArgsFunction: p.completeOffloads(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -145,6 +157,7 @@ with --force they come at once.`,
 		},
 	}
 	c.Flags().DurationVar(&options.Wait, "timeout", 5*time.Minute, "how long to wait for the pods, for example 90s; 0 waits as long as it takes")
+	c.Flags().BoolVar((*bool)(&options.DeleteVolumes), "delete-volumes", false, "delete its volumes at peers, with their claims and all data")
 	c.Flags().BoolVar(&options.Force, "force", false, "bring them home against PodDisruptionBudgets")
 	program.DryRunFlag(c, &dry)
 	return c
@@ -187,3 +200,41 @@ func (p commands) wouldUnoffload(c *cobra.Command, namespace string, options api
 
 // answerWithin is how long kithd may take to say what it waited for.
 const answerWithin = 10 * time.Second
+
+func (p commands) volumesCommand() *cobra.Command {
+	return p.Lists(&cobra.Command{
+		Use:   "volumes [PEER|NAMESPACE|NAMESPACE/CLAIM...]",
+		Short: "List the volumes of this cluster at peers, and of peers here",
+		Long: `List the volumes of this cluster at peers, and of peers here.
+
+A volume at a peer goes when its claim is deleted: kubectl -n NAMESPACE delete pvc CLAIM. One of a peer here goes when that peer
+deletes its claim, or, when the claim went otherwise, as with the end of a contract, at the time that is shown.`,
+		Example: "  kith volumes\n  kith volumes bob\n  kith volumes shop/data -o json",
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return program.List(p.Program, c, args, program.Listing[api.Volume]{
+				Get: (*client.Client).Volumes, Match: func(v api.Volume, name string) bool {
+					return v.Peer == name || v.Namespace == name || v.Namespace+"/"+v.Claim == name
+				}, Noun: "volume", Others: "kith volumes",
+				Columns: []screen.Column[api.Volume]{
+					{Title: "NAMESPACE", Cell: func(v api.Volume) string { return v.Namespace }},
+					{Title: "CLAIM", Cell: func(v api.Volume) string { return v.Claim }},
+					{Title: "SIZE", Cell: func(v api.Volume) string { return v.Size }},
+					{Title: "WHERE", Cell: func(v api.Volume) string {
+						if v.Direction == api.Incoming {
+							return "here, of " + v.Peer
+						}
+						return "at " + v.Peer
+					}},
+					{Title: "STATE", Cell: func(v api.Volume) string {
+						if !v.KeptUntil.IsZero() {
+							return "kept until " + v.KeptUntil.UTC().Format("2006-01-02 15:04Z")
+						}
+						return v.Phase
+					}},
+					{Title: "VOLUME", Cell: func(v api.Volume) string { return v.Volume }, Wide: true},
+				}, None: "no volume of this cluster is at a peer, and none of a peer is here",
+			})
+		},
+	})
+}

@@ -150,7 +150,7 @@ when its records change, the peer is looked for where they lead. An address is k
 }
 
 func (p commands) unpeerCommand() *cobra.Command {
-	var sure, all, dry bool
+	var sure, all, dry, deleteVolumes, leaveVolumes bool
 	var timeout time.Duration
 	c := p.Things(&cobra.Command{
 		Use:   "unpeer NAME|ID",
@@ -158,34 +158,40 @@ func (p commands) unpeerCommand() *cobra.Command {
 		Long: `End a peering, both directions.
 
 Pods of this cluster that run at the peer come home with their grace period; guests of the peer here end. A request
-that is pending is taken back. With pods on the way, a terminal asks first. --all ends every peering at once, as the
+that is pending is taken back. With pods on the way, a terminal asks first. While volumes of this cluster are at the peer, it
+names them and ends nothing, unless --delete-volumes says that they and their claims may go, or --leave-volumes that they stay
+there: the peer keeps them for seven days, and gives them back when you peer again. --all ends every peering at once, as the
 removal of Kith does, so that nobody keeps resources for a laptop that does not come back.`,
 		Example: "  kith unpeer bob\n  kith unpeer bob --dry-run\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
 		Args:    program.Between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			options := api.EndOptions{DeleteVolumes: api.DeleteVolumes(deleteVolumes), LeaveVolumes: leaveVolumes, DryRun: api.DryRun(dry)}
 			switch {
 			case all && len(args) > 0:
 				return &api.Error{Code: api.CodeInvalid, Message: "--all goes with no name of a peer", Field: "all"}
 			case all:
-				return p.unpeerAll(c, sure, dry, timeout)
+				return p.unpeerAll(c, sure, options, timeout)
 			case len(args) == 0:
 				return &api.Error{Code: api.CodeInvalid, Message: "which peer?", Do: "`kith peers` lists them, and `kith unpeer --all` ends the peerings with all of them", Field: "peer"}
 			}
 			if dry {
-				peer, err := program.CallAbout(p.Program, c, (*client.Client).WouldUnpeer, args[0])
+				peer, err := p.wouldUnpeer(c, args[0], options)
 				return program.Answer(p.Program, peer, err, func(peer api.Peer) { p.Would(endings(peer)...) })
 			}
 			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
 			}
 			peer, err := program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (api.Peer, error) {
-				return kithd.Unpeer(ctx, args[0], progress.Report)
+				return kithd.Unpeer(ctx, args[0], options, progress.Report)
 			})
 			return program.Answer(p.Program, peer, err, p.showEnded)
 		},
 	})
 	c.Flags().BoolVar(&all, "all", false, "end the peerings with all peers")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&deleteVolumes, "delete-volumes", false, "delete the volumes of this cluster at the peer, with their claims and all data")
+	c.Flags().BoolVar(&leaveVolumes, "leave-volumes", false, "leave the volumes of this cluster at the peer, which keeps them for seven days")
+	c.MarkFlagsMutuallyExclusive("delete-volumes", "leave-volumes")
 	program.DryRunFlag(c, &dry)
 	program.TimeoutFlag(c, &timeout, "how long to wait for the end")
 	return c
@@ -197,14 +203,14 @@ func (p commands) showEnded(peer api.Peer) {
 
 // unpeerAll ends all peerings side by side: one that takes long, for its pods have long grace periods, holds up no other. With -o the
 // peers are a list.
-func (p commands) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Duration) error {
+func (p commands) unpeerAll(c *cobra.Command, sure bool, options api.EndOptions, timeout time.Duration) error {
 	peers, err := program.Call(p.Program, c, (*client.Client).Peers)
 	if err != nil {
 		return err
 	}
 	peers = slices.DeleteFunc(peers, func(x api.Peer) bool { return !ends(x) })
-	if dry {
-		return p.wouldUnpeerAll(c, peers)
+	if options.DryRun {
+		return p.wouldUnpeerAll(c, peers, options)
 	}
 	var moves []string
 	for _, x := range peers {
@@ -219,7 +225,7 @@ func (p commands) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Durat
 	_, _ = program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (any, error) {
 		var running sync.WaitGroup
 		for i, x := range peers {
-			running.Go(func() { answers[i], errs[i] = kithd.Unpeer(ctx, x.ID, progress.Report) })
+			running.Go(func() { answers[i], errs[i] = kithd.Unpeer(ctx, x.ID, options, progress.Report) })
 		}
 		running.Wait()
 		return nil, nil
@@ -247,12 +253,19 @@ func (p commands) unpeerAll(c *cobra.Command, sure, dry bool, timeout time.Durat
 	return &api.Error{Code: cmp.Or(code, api.CodeInternal), Message: screen.Count(len(failed), "peering") + " did not end", Reason: strings.Join(failed, "\n")}
 }
 
+// wouldUnpeer asks what the end of a peering would do.
+func (p commands) wouldUnpeer(c *cobra.Command, peer string, options api.EndOptions) (api.Peer, error) {
+	return program.Call(p.Program, c, func(kithd *client.Client, ctx context.Context) (api.Peer, error) {
+		return kithd.WouldUnpeer(ctx, peer, options)
+	})
+}
+
 // wouldUnpeerAll says what the end of all peerings would do.
-func (p commands) wouldUnpeerAll(c *cobra.Command, peers []api.Peer) error {
+func (p commands) wouldUnpeerAll(c *cobra.Command, peers []api.Peer, options api.EndOptions) error {
 	would := []api.Peer{}
 	var effects []string
 	for _, x := range peers {
-		peer, err := program.CallAbout(p.Program, c, (*client.Client).WouldUnpeer, x.ID)
+		peer, err := p.wouldUnpeer(c, x.ID, options)
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,7 @@ import (
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/reflection"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/installed"
 	"kith.dev/core/mode/company"
@@ -277,7 +278,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		apiServer = facts.Network.API()
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: []netip.Prefix{facts.Network.Pods, facts.Network.IPv6.Pods}, APIServer: apiServer,
+		Client: c.Client, Fresh: c.Fresh, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: []netip.Prefix{facts.Network.Pods, facts.Network.IPv6.Pods}, APIServer: apiServer,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
@@ -304,6 +305,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}),
 	})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
+	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
 	around, err := d.followGuests(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -315,6 +317,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
+		func() error { return kept.SetupWithManager(mgr) },
 		func() error { return c.company.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr, mgr.GetCache()) },
 		func() error { return d.exposeServices(mgr) },

@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/consumer"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/local/guards"
 	"kith.dev/core/local/installed"
 	"kith.dev/core/provide/guestnet"
@@ -50,10 +51,10 @@ func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.
 		bounds, err = tenants.Install(ctx, c, d.log)
 		return err
 	})
-	for _, object := range d.policies() {
+	for _, object := range slices.Concat(d.policies(), volumes.Objects()) {
 		group.Go(func() error {
 			if err := installed.Apply(ctx, c, object); err != nil {
-				return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
+				return fmt.Errorf("install %s: %w", object.GetName(), err)
 			}
 			return nil
 		})

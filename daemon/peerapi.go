@@ -14,6 +14,7 @@ import (
 	"kith.dev/core/base/version"
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/consume/netpolicy"
+	"kith.dev/core/consume/remote"
 	"kith.dev/core/local/apiproxy"
 	"kith.dev/core/mode/company"
 	"kith.dev/core/provide/hosting"
@@ -52,6 +53,7 @@ func (d *Daemon) hostingRoutes() {
 	}
 	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
 		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
+		"PUT " + remote.ClaimPath: (*hosting.Host).PutClaim, "DELETE " + remote.ClaimPath: (*hosting.Host).DeleteClaim,
 		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
 		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
 	} {

@@ -95,7 +95,7 @@ func (t *Tray) askUnpeer(ctx context.Context, id string) {
 			t.say("unpeer", words.Text(q.Lead), noWindow("kith unpeer "+question.Named(p.Name, p.ShortID)))
 		case a == question.Yes:
 			t.do(ctx, id, "ending", 0, func(ctx context.Context) error {
-				return errorOf(t.Daemon.Unpeer(ctx, id, func(p api.Progress) {
+				return errorOf(t.Daemon.Unpeer(ctx, id, api.EndOptions{}, func(p api.Progress) {
 					t.change(ctx, func() { t.state.Doing[id] = p.Message })
 				}))
 			})

@@ -74,13 +74,12 @@ func (a *Amounts) Flags(c *cobra.Command) {
 		{"memory", api.Memory, "`AMOUNT` of memory, for example 4Gi"},
 		{"pods", api.Pods, "`NUMBER` of pods"},
 		{"gpu", api.GPU, "`NUMBER` of GPUs, of the one kind that there is"},
-		{"storage", api.Storage, "`AMOUNT` of persistent storage, for example 20Gi"},
+		{"storage", api.Storage, "`AMOUNT` of storage for volumes, for example 20Gi"},
 		{"ephemeral-storage", api.EphemeralStorage, "`AMOUNT` of scratch storage, for example 10Gi"},
 	} {
 		a.flag[f.resource] = c.Flags().String(f.name, "", f.usage)
 		c.RegisterFlagCompletionFunc(f.name, cobra.NoFileCompletions)
 	}
-	_ = c.Flags().MarkHidden("storage") // it is refused, in more words than an unknown flag is
 	c.Flags().StringToStringVar(&a.other, "resource", nil, "`NAME=AMOUNT` of any other resource, for example nvidia.com/gpu=1")
 }
 

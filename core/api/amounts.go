@@ -82,7 +82,7 @@ func CheckAsked(field string, r Resources) error {
 			if n.Cmp(units["m"]) < 0 {
 				return Invalid(at, r[name], "1m or more, such as 500m or 2")
 			}
-		case Memory, EphemeralStorage:
+		case Memory, EphemeralStorage, Storage:
 			if n.Cmp(units["Mi"]) < 0 {
 				return Invalid(at, r[name], "1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes")
 			}

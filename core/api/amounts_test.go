@@ -12,7 +12,7 @@ func TestAmountsThatNobodyMeansAreRefused(t *testing.T) {
 		{CPU, "0", "1m or more"}, {CPU, "0.0001", "1m or more"}, {CPU, "0m", "1m or more"}, {CPU, "-1", "a Kubernetes quantity"},
 		{Memory, "1Mi", ""}, {Memory, "4G", ""}, {Memory, "1048576", ""}, {Memory, "0.5Gi", ""},
 		{Memory, "4", "a number of bytes"}, {Memory, "0", "a number of bytes"}, {Memory, "4000m", "a number of bytes"}, {Memory, "1023Ki", "a number of bytes"},
-		{Storage, "4Gi", "stay at home"}, {EphemeralStorage, "10", "a number of bytes"},
+		{Storage, "4", "a number of bytes"}, {EphemeralStorage, "10", "a number of bytes"},
 		{Pods, "1", ""}, {Pods, "1k", ""}, {Pods, "2.0", ""}, {Pods, "0", "a whole number"}, {Pods, "1.5", "a whole number"}, {Pods, "500m", "a whole number"},
 		{"nvidia.com/gpu", "1", ""}, {"nvidia.com/gpu", "0", "a whole number"}, {Memory, strings.Repeat("9", 31) + "P", ""},
 	} {

@@ -25,11 +25,21 @@ const (
 	MappingSameName Mapping = "sameName" // the same name where its policy allows that, or not at all
 )
 
+// VolumePlace says where volumes of claims in an offloaded namespace may be.
+type VolumePlace string
+
+// The places.
+const (
+	VolumesHome     VolumePlace = "home"     // and pods that have claims
+	VolumesAnywhere VolumePlace = "anywhere" // where the first pod goes that uses the claim; later ones go there
+)
+
 // Offload is a namespace whose pods may run at peers.
 type Offload struct {
 	Namespace string       `json:"namespace"`
 	Strategy  Strategy     `json:"strategy"`
 	Mapping   Mapping      `json:"mapping"`
+	Volumes   VolumePlace  `json:"volumes"`
 	Peers     List[string] `json:"peers"` // names; none means all that are connected
 	Pods      OffloadPods  `json:"pods"`
 	Twins     List[Twin]   `json:"twins"` // where it is now
@@ -55,6 +65,7 @@ type OffloadOptions struct {
 	Strategy Strategy     `json:"strategy,omitempty"` // default both
 	Mapping  Mapping      `json:"mapping,omitempty"`  // default default
 	Peers    List[string] `json:"peers"`
+	Volumes  VolumePlace  `json:"volumes,omitempty"` // default home
 }
 
 // Check fills in the defaults and says whether the rest is well formed.
@@ -73,6 +84,13 @@ func (o *OffloadOptions) Check() error {
 	default:
 		return Invalid("mapping", string(o.Mapping), "default or sameName")
 	}
+	switch o.Volumes {
+	case "":
+		o.Volumes = VolumesHome
+	case VolumesHome, VolumesAnywhere:
+	default:
+		return Invalid("volumes", string(o.Volumes), "home or anywhere")
+	}
 	return nil
 }
 
@@ -80,12 +98,14 @@ func (o *OffloadOptions) Check() error {
 type UnoffloadOptions struct {
 	Force bool          // against PodDisruptionBudgets
 	Wait  time.Duration // how long the call waits for the pods at most; 0 as long as it takes
+	DeleteVolumes
 	DryRun
 }
 
 // Query is what ParseUnoffloadOptions reads.
 func (o UnoffloadOptions) Query() url.Values {
 	q := o.DryRun.Query()
+	o.DeleteVolumes.set(q)
 	if o.Force {
 		q.Set("force", "true")
 	}
@@ -106,6 +126,71 @@ func ParseUnoffloadOptions(q url.Values) (o UnoffloadOptions, err error) {
 		if o.Wait, err = time.ParseDuration(text); err != nil || o.Wait < 0 {
 			return o, Invalid("wait", text, "a time such as 90s or 5m")
 		}
+	}
+	if o.DeleteVolumes, err = ParseDeleteVolumes(q); err != nil {
+		return o, err
+	}
+	o.DryRun, err = ParseDryRun(q)
+	return o, err
+}
+
+// DeleteVolumes has a call delete volumes at peers, and their data, that it would leave behind; else it refuses. It is the query
+// ?deleteVolumes=true.
+type DeleteVolumes bool
+
+const queryDeleteVolumes = "deleteVolumes"
+
+func (d DeleteVolumes) set(q url.Values) {
+	if d {
+		q.Set(queryDeleteVolumes, "true")
+	}
+}
+
+// ParseDeleteVolumes reads it from a query; what is not there is false.
+func ParseDeleteVolumes(q url.Values) (DeleteVolumes, error) {
+	text := q.Get(queryDeleteVolumes)
+	if text == "" {
+		return false, nil
+	}
+	is, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, Invalid(queryDeleteVolumes, text, "true or false")
+	}
+	return DeleteVolumes(is), nil
+}
+
+// EndOptions say how a peering is ended; they are the query of the call. Volumes of this cluster at the peer are deleted, or left there, where
+// the peer keeps them for some days; with neither the call refuses while there are any.
+type EndOptions struct {
+	DeleteVolumes
+	LeaveVolumes bool
+	DryRun
+}
+
+const queryLeaveVolumes = "leaveVolumes"
+
+// Query is what ParseEndOptions reads.
+func (o EndOptions) Query() url.Values {
+	q := o.DryRun.Query()
+	o.DeleteVolumes.set(q)
+	if o.LeaveVolumes {
+		q.Set(queryLeaveVolumes, "true")
+	}
+	return q
+}
+
+// ParseEndOptions reads them from a query; what is not there is false.
+func ParseEndOptions(q url.Values) (o EndOptions, err error) {
+	if o.DeleteVolumes, err = ParseDeleteVolumes(q); err != nil {
+		return o, err
+	}
+	if text := q.Get(queryLeaveVolumes); text != "" {
+		if o.LeaveVolumes, err = strconv.ParseBool(text); err != nil {
+			return o, Invalid(queryLeaveVolumes, text, "true or false")
+		}
+	}
+	if o.LeaveVolumes && bool(o.DeleteVolumes) {
+		return o, &Error{Code: CodeInvalid, Message: "volumes are either deleted or left at the peer", Field: queryLeaveVolumes}
 	}
 	o.DryRun, err = ParseDryRun(q)
 	return o, err

@@ -18,7 +18,7 @@ const (
 	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
 	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
 	PathWithdraw   = "/v1/peers/{peer}/withdraw" // POST → Peer
-	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long, ?dryRun=true
+	PathEnd        = "/v1/peers/{peer}/end"      // POST with EndOptions as query → Peer, long
 	PathRequests   = "/v1/requests"              // GET []Request
 	PathRequest    = "/v1/requests/{id}"         // GET an incoming Request
 	PathAccept     = "/v1/requests/{id}/accept"  // POST Accept → Request
@@ -32,6 +32,7 @@ const (
 	PathOffloads   = "/v1/offloads"              // GET []Offload
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
+	PathVolumes    = "/v1/volumes"               // GET []Volume
 	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck, ?dryRun=true adds no peer; POST TetherOptions → Status, long
 	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long

@@ -15,7 +15,7 @@ const (
 	Memory           = "memory"
 	Pods             = "pods"
 	EphemeralStorage = "ephemeral-storage" // scratch space of pods, logs, images' writable layers
-	Storage          = "storage"           // persistent volumes: refused, for nobody lends any yet
+	Storage          = "storage"           // persistent volumes
 )
 
 // Resources maps a resource name to an amount in Kubernetes quantity syntax: {"cpu": "500m", "memory": "4Gi"}.
@@ -117,11 +117,7 @@ func CheckResources(field string, r Resources, percent bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		at := field + "." + name
-		if name == Storage {
-			return &Error{Code: CodeInvalid, Message: at + ": persistent storage is not lent", Reason: "claims and their volumes stay at home",
-				Do: "scratch space is " + EphemeralStorage, Field: at}
-		}
-		if name != GPU && !Countable(name) {
+		if name != GPU && name != Storage && !Countable(name) {
 			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
 		}
 		if percent && (name == GPU || Extended(name)) && !wholeOrPart.MatchString(r[name]) {

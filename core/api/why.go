@@ -83,7 +83,7 @@ const (
 	CauseAvoided       CauseReason = "Avoided"     // the peer refused one like it lately
 	CauseClaimMissing  CauseReason = "ClaimMissing"
 	CauseClaimPending  CauseReason = "ClaimPending"
-	CauseVolumeElse    CauseReason = "VolumeElsewhere"    // its volume is on another node
+	CauseVolumeElse    CauseReason = "VolumeElsewhere"    // its volume is on another node; Detail names the peer that it is at
 	CauseUnschedulable CauseReason = "UnschedulableThere" // the peer's own scheduler finds no node for it
 )
 

@@ -82,7 +82,10 @@ func TestADryRunIsTriedAndNotWritten(t *testing.T) {
 		do    func(b *Backend) error
 		tried string
 	}{
-		"unpeer": {func(b *Backend) error { _, err := b.Unpeer(t.Context(), "corp", true, none); return err }, "patch corp, patch status corp-in, delete corp-in"},
+		"unpeer": {func(b *Backend) error {
+			_, err := b.Unpeer(t.Context(), "corp", api.EndOptions{DryRun: true}, none)
+			return err
+		}, "patch corp, patch status corp-in, delete corp-in"},
 		"forget": {func(b *Backend) error { return b.ForgetPeer(t.Context(), "corp", true) }, "patch corp, patch status corp-in, delete corp-in, delete corp"},
 		"unoffload": {func(b *Backend) error {
 			return b.Unoffload(t.Context(), "shop", api.UnoffloadOptions{DryRun: true, Force: true}, none)
@@ -122,7 +125,7 @@ func TestADryRunIsRefusedAsWhatItStandsFor(t *testing.T) {
 		err  error
 		code api.Code
 	}{
-		"unpeer a stranger":     {second(b.Unpeer(t.Context(), "dave", true, none)), api.CodeNotFound},
+		"unpeer a stranger":     {second(b.Unpeer(t.Context(), "dave", api.EndOptions{DryRun: true}, none)), api.CodeNotFound},
 		"forget a stranger":     {b.ForgetPeer(t.Context(), "dave", true), api.CodeNotFound},
 		"share with a stranger": {second(b.SetPolicy(t.Context(), "lab", api.PolicyChange{Peers: &api.List[string]{"dave"}}, true)), api.CodeInvalid},
 		"tether to an address":  {second(b.CheckTether(t.Context(), "192.0.2.99:6450", true)), api.CodeNotFound},

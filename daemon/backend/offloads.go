@@ -48,7 +48,7 @@ func (b *Backend) Offloads(ctx context.Context) ([]api.Offload, error) {
 }
 
 func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading) (api.Offload, error) {
-	v := api.Offload{Namespace: nso.Namespace, Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Peers: nso.Spec.Peers}
+	v := api.Offload{Namespace: nso.Namespace, Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Volumes: api.VolumesHome, Peers: nso.Spec.Peers}
 	for word, strategy := range strategies {
 		if strategy == nso.Spec.Strategy {
 			v.Strategy = word
@@ -56,6 +56,9 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 	}
 	if nso.Spec.Mapping == v1alpha1.MappingSameName {
 		v.Mapping = api.MappingSameName
+	}
+	if nso.Spec.Volumes == v1alpha1.VolumesAnywhere {
+		v.Volumes = api.VolumesAnywhere
 	}
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
@@ -152,7 +155,15 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 		return api.Offload{}, internal(err)
 	}
 	before := nso.DeepCopy()
-	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers}
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome}
+	if o.Volumes == api.VolumesAnywhere {
+		nso.Spec.Volumes = v1alpha1.VolumesAnywhere
+		if before.Spec.Volumes != nso.Spec.Volumes {
+			if err := c.checkVolumes(ctx, namespace); err != nil {
+				return api.Offload{}, err
+			}
+		}
+	}
 	if o.Mapping == api.MappingSameName {
 		nso.Spec.Mapping = v1alpha1.MappingSameName
 	}
@@ -193,6 +204,9 @@ func (b *Backend) Unoffload(ctx context.Context, namespace string, o api.Unofflo
 }
 
 func (c *Cluster) unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
+	if err := c.letGo(ctx, "", namespace, "bringing "+namespace+" home", "kith unoffload "+namespace, bool(o.DeleteVolumes), o.DryRun, report); err != nil {
+		return err
+	}
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
 	if err := c.writer(o.DryRun).Delete(ctx, nso); apierrors.IsNotFound(err) {
 		return api.NotFound("offloaded namespace", namespace, "kith offload")

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/trust/identity"
@@ -95,6 +96,17 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 			}
 			add(f.used[pod.Spec.NodeName], requestsOf(pod))
 		}
+	}
+	held, err := c.held(ctx, "", "")
+	if err != nil {
+		return f, err
+	}
+	for i := range held {
+		node := v1alpha1.VirtualNodePrefix + volumes.AtPeer(&held[i])
+		if f.used[node] == nil {
+			f.used[node] = corev1.ResourceList{}
+		}
+		add(f.used[node], held[i].Spec.Capacity)
 	}
 	return f, nil
 }

@@ -179,7 +179,7 @@ func TestWhileTetheredNothingElseIsAgreedTo(t *testing.T) {
 				t.Errorf("%s while %s: %v", what, mode, err)
 			}
 		}
-		if _, err := b.Unpeer(t.Context(), "corp", false, nil); err == nil || !strings.Contains(err.Error(), "`kith untether`") {
+		if _, err := b.Unpeer(t.Context(), "corp", api.EndOptions{}, nil); err == nil || !strings.Contains(err.Error(), "`kith untether`") {
 			t.Errorf("unpeer of the company while %s: %v", mode, err)
 		}
 	}

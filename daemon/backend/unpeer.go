@@ -60,8 +60,8 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 	return b.Peer(ctx, k.ID.String())
 }
 
-// Unpeer ends what there is with a peer, in both directions.
-func (b *Backend) Unpeer(ctx context.Context, ref string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
+// Unpeer ends what there is with a peer, in both directions. It refuses while volumes of this cluster are there, unless they may be deleted.
+func (b *Backend) Unpeer(ctx context.Context, ref string, options api.EndOptions, report func(api.Progress)) (api.Peer, error) {
 	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
@@ -71,6 +71,10 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, dry api.DryRun, report
 	}
 	if k.Peer == nil {
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to end with " + k.Name, Reason: "nothing was asked or granted"}
+	}
+	dry := options.DryRun
+	if err := c.leaveVolumes(ctx, k.Peer.Name, k.Name, options, report); err != nil {
+		return api.Peer{}, err
 	}
 	if err := throughRestart(ctx, func() error { return c.end(ctx, c.writer(dry), k.Peer.Name) }); err != nil {
 		return api.Peer{}, internal(err)
@@ -129,7 +133,7 @@ func (b *Backend) ForgetPeer(ctx context.Context, ref string, dry api.DryRun) er
 	if k.Peer == nil {
 		return nil
 	}
-	if _, err := b.Unpeer(ctx, ref, dry, func(api.Progress) {}); err != nil {
+	if _, err := b.Unpeer(ctx, ref, api.EndOptions{DryRun: dry}, func(api.Progress) {}); err != nil {
 		return err
 	}
 	if err := c.writer(dry).Delete(ctx, k.Peer.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {

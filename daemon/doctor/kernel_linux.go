@@ -29,6 +29,7 @@ func (m Machine) kernel(_ context.Context, report func(api.Finding)) {
 		cgroup(report)
 		bridged(report)
 		packetFilter(report)
+		volumes(report)
 		protocols(protocolsFile, report)
 	}
 	inotify(report)
@@ -165,6 +166,17 @@ func packetFilter(report func(api.Finding)) {
 			report(in.warn("firewall", fmt.Sprintf("a firewall drops what is forwarded, unless it says otherwise: chain %s of table %s", c.Name, c.Table.Name),
 				"pods may not reach peers, or peers pods", "let it forward from and to the devices "+netplan.Tunnel+" and "+netplan.Bridge))
 		}
+	}
+}
+
+// volumes looks whether the built-in Kubernetes can make volumes of guests as large as they may be and no larger (engine/storage).
+func volumes(report func(api.Finding)) {
+	_, err := exec.LookPath("mkfs.ext4")
+	if err != nil {
+		_, err = programOf("mkfs.ext4")
+	}
+	if err != nil {
+		report(about{area: api.AreaDisk}.warn("volumes", "nothing limits how much peers write to their volumes here", "the program mkfs.ext4 is not installed", "install the package e2fsprogs"))
 	}
 }
 

@@ -53,7 +53,7 @@ type Backend interface {
 	// CodeConflict when nothing waits.
 	Withdraw(ctx context.Context, peer string) (api.Peer, error)
 	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
-	Unpeer(ctx context.Context, peer string, dry api.DryRun, report func(api.Progress)) (api.Peer, error)
+	Unpeer(ctx context.Context, peer string, options api.EndOptions, report func(api.Progress)) (api.Peer, error)
 	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.
 	ForgetPeer(ctx context.Context, peer string, dry api.DryRun) error
 
@@ -90,6 +90,8 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+	// Volumes gives those of this cluster at peers, and of peers here.
+	Volumes(ctx context.Context) ([]api.Volume, error)
 	// NotRunning tells why of each pod of this cluster, up to a thousand, that is neither ready nor done, the farthest from running first. It
 	// reads no events: Why knows more.
 	NotRunning(ctx context.Context) ([]api.Why, error)

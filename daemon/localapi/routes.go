@@ -51,7 +51,13 @@ var routes = []route{
 	{"POST", api.PathAsk, long, named("peer", ask)},
 	{"POST", api.PathConfirm, short, named("peer", confirm)},
 	{"POST", api.PathWithdraw, short, about("peer", Backend.Withdraw)},
-	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) { return c.Unpeer(c.ctx, peer, c.dry, c.report) })},
+	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) {
+		options, err := api.ParseEndOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return c.Unpeer(c.ctx, peer, options, c.report)
+	})},
 
 	{"GET", api.PathRequests, short, list(Backend.Requests)},
 	{"GET", api.PathRequest, short, about("id", Backend.Request)},
@@ -91,6 +97,7 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathVolumes, short, list(Backend.Volumes)},
 	{"GET", api.PathNotRunning, short, list(Backend.NotRunning)},
 	{"GET", api.PathTop, short, list(Backend.Top)},
 	{"GET", api.PathWhy, short, func(c *call) (any, error) {

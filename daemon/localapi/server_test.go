@@ -113,7 +113,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	b.Set(func() { b.Known[0].Asked = api.Resources{"cpu": "3"} })
 	peer, err = c.Withdraw(ctx, "bob")
 	check("withdraw", len(peer.Asked), 0, err)
-	peer, err = c.Unpeer(ctx, "bob", report)
+	peer, err = c.Unpeer(ctx, "bob", api.EndOptions{}, report)
 	check("unpeer", peer.Outgoing, api.StateNone, err)
 	requests, err := c.Requests(ctx)
 	check("requests", len(requests), 2, err)
@@ -172,7 +172,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 
 func TestEmptyListsAreNeverNull(t *testing.T) {
 	_, socket := serve(t, &apitest.Backend{})
-	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathPolicies, api.PathOffloads, api.PathGuests, api.PathTop, api.PathNotRunning} {
+	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathPolicies, api.PathOffloads, api.PathGuests, api.PathVolumes, api.PathTop, api.PathNotRunning} {
 		if status, body := curl(t, socket, "GET", path, ""); status != 200 || body != "[]\n" {
 			t.Errorf("GET %s: %d %q, want 200 []", path, status, body)
 		}

@@ -267,6 +267,8 @@ func (c Config) removeRest(ctx context.Context) error {
 	for _, kind := range []schema.GroupVersionKind{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 		{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}, {Version: "v1", Kind: "PodTemplate"}, {Version: "v1", Kind: "ResourceQuota"},
+		{Group: "storage.k8s.io", Version: "v1", Kind: "StorageClass"}, {Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"},
+		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIStorageCapacity"},
 	} {
 		errs = append(errs, c.each(ctx, kind, c.remove(ctx), managed))
 	}

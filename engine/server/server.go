@@ -250,6 +250,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("socket of the switch of what decides: %w", err)
 	}
 
+	storage.Mount(filepath.Join(c.DataDir, "storage"), s.log)
 	ready := make(chan struct{})
 	start := starter(ctx, group)
 

@@ -1,5 +1,6 @@
 // Package storage gives persistent volume claims a folder of this laptop: the default storage class, called
-// local-path as in K3s, without helper pods. Capacity is noted, not enforced.
+// local-path as in K3s, without helper pods. Capacity is noted, not enforced, but for volumes of guests: each of them is a file system of its
+// own in a file, as long as mkfs.ext4 is installed, so that none fills the disk of the laptop.
 //
 // It answers only claims whose pod was scheduled to this node, or to one that joined it: a claim bound for another laptop is not its own. Volumes
 // on nodes that joined are noted here, at the server; their folders are made and removed there (Keep), where nobody may write volumes.
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // Provisioner and Class are the names of the provisioner and of the storage class that uses it.
@@ -92,11 +96,19 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 		return nil, controller.ProvisioningFinished, fmt.Errorf("selector: storage class %s makes new volumes, it cannot select one", Class)
 	}
 	name := fmt.Sprintf("%s_%s_%s", o.PVName, o.PVC.Namespace, o.PVC.Name)
-	root, node := f.root, f.node
+	root, node, at := f.root, f.node, name
 	var err error
 	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {
 		node = selected
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
+	} else if o.StorageClass.Name == v1alpha1.GuestStorageClass {
+		size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
+		if err = makeImage(ctx, filepath.Join(root, name), size.Value()); err == nil {
+			at = filepath.Join(name, inImage)
+		} else if errors.Is(err, errNoMkfs) {
+			slog.Warn("a guest's volume is a folder, and nothing limits its size: install e2fsprogs", "volume", o.PVName)
+			err = makeFolder(root, name)
+		}
 	} else {
 		err = makeFolder(root, name)
 	}
@@ -117,7 +129,7 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 			AccessModes:                   slices.Clone(o.PVC.Spec.AccessModes),
 			PersistentVolumeReclaimPolicy: policy,
 			MountOptions:                  o.StorageClass.MountOptions,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join(root, name)}},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join(root, at)}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 			}}}},
@@ -148,6 +160,11 @@ func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 			err = fmt.Errorf("node %s, where its folder is, is not Ready: it is removed when that node is back, or deleted", on)
 		}
 		return err
+	}
+	if volume.Spec.Local != nil && filepath.Base(volume.Spec.Local.Path) == inImage {
+		if path := filepath.Dir(volume.Spec.Local.Path); filepath.Dir(path) == f.root && volume.Spec.StorageClassName == v1alpha1.GuestStorageClass {
+			return removeImage(path)
+		}
 	}
 	if volume.Spec.Local == nil || filepath.Dir(volume.Spec.Local.Path) != f.root {
 		return &controller.IgnoredError{Reason: "it is no folder directly in " + f.root}

@@ -28,6 +28,7 @@ type Backend struct {
 	Shared    []api.Policy
 	Abroad    []api.Offload
 	Here      []api.Guest
+	Kept      []api.Volume
 	Config    []byte
 	Records   api.DNSRecords
 	Verdict   api.VerifyResult
@@ -304,18 +305,25 @@ func (b *Backend) Confirm(_ context.Context, name string, confirm api.PeerConfir
 	return *p, &api.Error{Code: api.CodeDeclined, Message: "the request to " + p.Name + " was taken back, and nothing was signed"}
 }
 
-func (b *Backend) Unpeer(_ context.Context, name string, dry api.DryRun, report func(api.Progress)) (api.Peer, error) {
+func (b *Backend) Unpeer(_ context.Context, name string, o api.EndOptions, report func(api.Progress)) (api.Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called(words("Unpeer", name, dry)...); err != nil {
+	called := words("Unpeer", name, o.DryRun)
+	if o.DeleteVolumes {
+		called = append(called, "deleteVolumes")
+	}
+	if o.LeaveVolumes {
+		called = append(called, "leaveVolumes")
+	}
+	if err := b.called(called...); err != nil {
 		return api.Peer{}, err
 	}
 	p, err := b.find(name)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	if dry {
+	if o.DryRun {
 		return *p, nil
 	}
 	report(api.Progress{Message: "bringing pods home"})
@@ -512,11 +520,15 @@ func (b *Backend) Offload(_ context.Context, namespace string, o api.OffloadOpti
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("Offload", namespace, string(o.Strategy), string(o.Mapping), strings.Join(o.Peers, ",")); err != nil {
+	called := []string{"Offload", namespace, string(o.Strategy), string(o.Mapping), strings.Join(o.Peers, ",")}
+	if o.Volumes == api.VolumesAnywhere {
+		called = append(called, string(o.Volumes))
+	}
+	if err := b.called(called...); err != nil {
 		return api.Offload{}, err
 	}
 	report(api.Progress{Message: "making the namespace at its peers"})
-	out := api.Offload{Namespace: namespace, Strategy: o.Strategy, Mapping: o.Mapping, Peers: o.Peers}
+	out := api.Offload{Namespace: namespace, Strategy: o.Strategy, Mapping: o.Mapping, Volumes: o.Volumes, Peers: o.Peers}
 	for _, p := range o.Peers {
 		out.Twins = append(out.Twins, api.Twin{Peer: p, Namespace: namespace, Ready: true})
 	}
@@ -534,6 +546,9 @@ func (b *Backend) Unoffload(_ context.Context, namespace string, o api.Unoffload
 	}
 	if o.Wait > 0 {
 		called = append(called, o.Wait.String())
+	}
+	if o.DeleteVolumes {
+		called = append(called, "deleteVolumes")
 	}
 	if o.DryRun {
 		called = append(called, "dry")
@@ -554,6 +569,12 @@ func (b *Backend) Unoffload(_ context.Context, namespace string, o api.Unoffload
 	}
 	report(api.Progress{Message: "bringing pods home"})
 	return nil
+}
+
+func (b *Backend) Volumes(context.Context) ([]api.Volume, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Kept), b.called("Volumes")
 }
 
 func (b *Backend) Guests(context.Context) ([]api.Guest, error) {

@@ -142,7 +142,7 @@ func TestDevelopmentJobs(t *testing.T) {
 		apply("kompose-claim.yaml")
 		eventually(t, 30*time.Second, "a volume keeps it at home", func() string {
 			out := kith(t, alice, "why", "-n", "shop", "deployment/api")
-			if !strings.Contains(out, "it has a volume claim, and its volume is at home") {
+			if !strings.Contains(out, "it has a volume claim, and volumes of namespace shop are at home") {
 				return instead(out)
 			}
 			return ""

@@ -356,7 +356,7 @@ func claims(t *testing.T, a *abroadIn) {
 	a.becomes(t, "pod", "keeper", `{.spec.nodeName} {.status.phase}`, "alice Running")
 	// Told to go abroad all the same, it says why it cannot.
 	a.becomes(t, "pod", "claimant", `{.spec.nodeName} {.status.phase} {.status.reason} {.status.conditions[?(@.type=="Ready")].reason}`, "kith-bob Pending NotSupported NotSupported")
-	a.event(t, "claimant", "NotSupported", "persistent volume claims")
+	a.event(t, "claimant", "NotSupported", "the volume of its claim far is not at bob")
 	kubectl(t, a.alice, "-n", "shop", "delete", "pod", "claimant", "--wait=true")
 }
 

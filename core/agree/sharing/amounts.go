@@ -38,11 +38,13 @@ func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) co
 	return out
 }
 
-// Offered are Amounts for people: no more scratch space than the disks have room for.
+// Offered are Amounts for people: no more of the disks than they have room for.
 func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
 	amounts := Amounts(policy, there.Nodes)
-	if all, shared := amounts[corev1.ResourceEphemeralStorage]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
-		amounts[corev1.ResourceEphemeralStorage] = *there.Room
+	for _, name := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
+		if all, shared := amounts[name]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
+			amounts[name] = *there.Room
+		}
 	}
 	return amounts
 }

@@ -32,12 +32,16 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 			notes = append(notes, fmt.Sprintf("no node here has %s now, so none of it is offered: its device plugin, which counts the devices, does not run or found none", name))
 			continue
 		}
+		if err == nil && name == api.Storage && !known && len(there.Nodes) > 0 && quantity == nil {
+			notes = append(notes, "no node here says how much it has for volumes, so no part of it is offered: name an amount, as in `kith share --storage 20Gi`")
+			continue
+		}
 		if err == nil && quantity != nil && known && quantity.Cmp(all) > 0 {
 			notes = append(notes, fmt.Sprintf("%s %s is more than this laptop has: at most %s will be offered", name, policy.Spec.Amounts[name], all.String()))
 		}
 		most := shared[corev1.ResourceName(name)]
 		if left, known := there.Left(corev1.ResourceName(name)); known && left.Cmp(most) < 0 {
-			if room := there.Room; name == string(corev1.ResourceEphemeralStorage) && room != nil && room.Cmp(most) < 0 {
+			if room := there.Room; (name == api.EphemeralStorage || name == api.Storage) && room != nil && room.Cmp(most) < 0 {
 				notes = append(notes, fmt.Sprintf("%s: the disk has room for %s of it, so of the %s shared at most %s will be promised anew; what was signed stays",
 					name, room.String(), most.String(), left.String()))
 				continue

@@ -79,7 +79,23 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 		}
 	}
 	in.littleScratch(offer)
+	in.noStorage(offer)
 	return offer, nil
+}
+
+// noStorage: room for volumes is promised to those who ask for it, and stays promised to those who have it.
+func (in *OfferInput) noStorage(offer corev1.ResourceList) {
+	const name = corev1.ResourceStorage
+	left, offered := offer[name]
+	if _, asked := in.Asked[name]; asked || !offered {
+		return
+	}
+	switch has := in.Has[name]; {
+	case has.Sign() <= 0:
+		delete(offer, name)
+	case has.Cmp(left) < 0:
+		offer[name] = has
+	}
 }
 
 // scratchEach is the scratch space for each pod of a contract whose consumer did not ask for any. Logs and some files fit.

@@ -47,7 +47,7 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 		bad("spec.amounts", "", "at least cpu, memory and pods, each a quantity such as 2, 500m or 4Gi, or a share such as 50%")
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Amounts)) {
-		if !api.Countable(name) {
+		if name != api.Storage && !api.Countable(name) {
 			bad("spec.amounts", name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
 		}
 		_, quantity, err := parse(spec.Amounts[name])

@@ -16,7 +16,7 @@ type Supply struct {
 	Own     corev1.ResourceList   // what the owner's own pods request; see Own. Nil: not to be looked at
 	Granted []corev1.ResourceList // what contracts grant, by contract
 
-	Room *resource.Quantity // what the disks have room for beside what is on them, of what Nodes says of scratch space; nil: nobody knows
+	Room *resource.Quantity // what the disks have room for beside what is on them, of scratch space and volumes; nil: nobody knows
 }
 
 // Disk tells what is free on the disk of a node, in bytes. A nil Disk knows of none.
@@ -32,9 +32,11 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bo
 	left.Sub(s.Own[name])
 	promised := s.Promised(name)
 	left.Sub(promised)
-	if name == corev1.ResourceEphemeralStorage && s.Room != nil {
+	if onDisk(name) && s.Room != nil {
 		room := s.Room.DeepCopy()
-		room.Sub(promised) // its guests may not have written any of it yet
+		for _, each := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
+			room.Sub(s.Promised(each)) // guests may not have written any of it yet
+		}
 		if room.Cmp(left) < 0 {
 			left = room
 		}
@@ -43,6 +45,11 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bo
 		left = resource.Quantity{Format: all.Format}
 	}
 	return left, true
+}
+
+// onDisk reports whether a resource is a part of what disks have.
+func onDisk(name corev1.ResourceName) bool {
+	return name == corev1.ResourceEphemeralStorage || name == corev1.ResourceStorage
 }
 
 // Promised is what contracts grant of a resource together.

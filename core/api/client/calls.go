@@ -75,13 +75,18 @@ func (c *Client) Withdraw(ctx context.Context, peer string) (api.Peer, error) {
 }
 
 // Unpeer ends both directions of a peering; report may be nil.
-func (c *Client) Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error) {
-	return long[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer), nil, report)
+func (c *Client) Unpeer(ctx context.Context, peer string, options api.EndOptions, report func(api.Progress)) (api.Peer, error) {
+	path := api.Path(api.PathEnd, peer)
+	if q := options.Query(); len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return long[api.Peer](ctx, c, "POST", path, nil, report)
 }
 
 // WouldUnpeer gives the peer if Unpeer would end what there is with it, and ends nothing.
-func (c *Client) WouldUnpeer(ctx context.Context, peer string) (api.Peer, error) {
-	return do[api.Peer](ctx, c, "POST", dry(api.Path(api.PathEnd, peer)), nil)
+func (c *Client) WouldUnpeer(ctx context.Context, peer string, options api.EndOptions) (api.Peer, error) {
+	options.DryRun = true
+	return do[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer)+"?"+options.Query().Encode(), nil)
 }
 
 // WouldForget fails as ForgetPeer would, and forgets nothing.
@@ -174,6 +179,11 @@ func (c *Client) Unoffload(ctx context.Context, namespace string, options api.Un
 // Guests lists the pods of peers that run here.
 func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return do[[]api.Guest](ctx, c, "GET", api.PathGuests, nil)
+}
+
+// Volumes lists the volumes of this cluster at peers, and of peers here.
+func (c *Client) Volumes(ctx context.Context) ([]api.Volume, error) {
+	return do[[]api.Volume](ctx, c, "GET", api.PathVolumes, nil)
 }
 
 // CheckTether says what a tether to a peer would change on this machine, and what prevents it.

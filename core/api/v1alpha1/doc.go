@@ -42,6 +42,10 @@ const (
 	// resources only later. Without the first no pod of the namespace is let abroad.
 	AnnotationStrategy = "kith.dev/strategy"
 	AnnotationPeers    = "kith.dev/peers"
+	// AnnotationVolumes on an offloaded namespace is there, with value "Anywhere", while volumes of its claims may be at peers;
+	// AnnotationDefaultClass is the storage class that claims without one would get: those get the class kith instead.
+	AnnotationVolumes      = "kith.dev/volumes-abroad"
+	AnnotationDefaultClass = "kith.dev/default-storage-class"
 	// AnnotationRefused on an offloaded namespace says which peers refuse the pods of which controllers: UID/PEER/SECONDS with
 	// commas, the last when that was noted, in Unix time. The admission policy has new pods of such a controller avoid the peer.
 	AnnotationRefused = "kith.dev/refused"
@@ -55,6 +59,13 @@ const (
 	LabelPeer = "kith.dev/peer"
 	// LabelHomeNamespace on a twin namespace holds the name of the namespace at the consumer.
 	LabelHomeNamespace = "kith.dev/home-namespace"
+	// LabelHomeClaim on the claim and the volume that a provider keeps for a claim of its consumer holds the UID of that claim;
+	// AnnotationHomeClaim, its "namespace/name".
+	LabelHomeClaim      = "kith.dev/home-claim-uid"
+	AnnotationHomeClaim = "kith.dev/home-claim"
+	// AnnotationKeptUntil on a volume whose consumer has no contract any more, or gave up its namespace without deleting the claim,
+	// tells how long its data is kept (RFC 3339).
+	AnnotationKeptUntil = "kith.dev/kept-until"
 	// LabelContract on provider objects holds the contract's ID.
 	LabelContract = "kith.dev/contract"
 	// LabelTethered on a virtual node, with value "true", says that it is a laptop that this cluster runs. As the key of a
@@ -102,6 +113,12 @@ const (
 	GuestPriorityClass = "kith-guest"
 	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.
 	ManagedBy = "kith"
+	// StorageProvisioner makes the volumes of claims of the class StorageClassName, and of others of its kind whose names begin with
+	// StorageClassName and a dash; it is the driver of those at peers, too.
+	StorageProvisioner = "storage.kith.dev"
+	StorageClassName   = "kith"
+	// GuestStorageClass is the provider's class for volumes of guests: as its default class, but their data outlives their claims.
+	GuestStorageClass = "guests.kith.dev"
 	// VirtualNodePrefix starts the name of every virtual node.
 	VirtualNodePrefix = "kith-"
 )

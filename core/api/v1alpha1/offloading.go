@@ -27,6 +27,17 @@ const (
 	StrategyLocal          PodStrategy = "Local"
 )
 
+// VolumePlace says where the volumes of claims in an offloaded namespace may be.
+// +kubebuilder:validation:Enum=Home;Anywhere
+type VolumePlace string
+
+const (
+	// VolumesHome: claims, and pods that have any, stay at home.
+	VolumesHome VolumePlace = "Home"
+	// VolumesAnywhere: a claim of the class kith (StorageClassName) is where its first pod goes, at home or at a peer, and its pods stay there.
+	VolumesAnywhere VolumePlace = "Anywhere"
+)
+
 // NamespaceOffloadingName is the only name a NamespaceOffloading may have: there is one per namespace.
 const NamespaceOffloadingName = "offloading"
 
@@ -45,6 +56,10 @@ type NamespaceOffloadingSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Peers []string `json:"peers,omitempty"`
+	// volumes says where the volumes of claims may be.
+	// +optional
+	// +kubebuilder:default=Home
+	Volumes VolumePlace `json:"volumes,omitempty"`
 }
 
 // NamespaceOffloadingStatus tells what became of it.

@@ -43,7 +43,6 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}%?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
-	// +kubebuilder:validation:XValidation:rule="!('storage' in self)",message="persistent storage is not lent: scratch space is ephemeral-storage"
 	Amounts map[string]Amount `json:"amounts"`
 	// autoAccept answers requests without asking the owner.
 	// +optional

@@ -40,8 +40,9 @@ const (
 
 // Config is what a Fleet needs; all but Pods and APIServer must be set.
 type Config struct {
-	// Client reads this cluster from a cache; Home does not.
+	// Client reads this cluster from a cache; Fresh and Home do not.
 	Client client.Client
+	Fresh  client.Reader
 	Home   kubernetes.Interface
 	// NodeIP is the address of this machine's node, which virtual nodes have too.
 	NodeIP netip.Addr

@@ -31,6 +31,7 @@ type member struct {
 	endpoint  *kubelet.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
+	remote    *remote.Client
 	events    record.EventRecorder
 	cancel    context.CancelFunc
 	done      chan struct{}
@@ -70,7 +71,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	m := &member{contract: ctr.Spec.ID, done: make(chan struct{})}
+	m := &member{contract: ctr.Spec.ID, remote: there, done: make(chan struct{})}
 	m.readdress(peer)
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})

@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/consume/reflection"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/consume/virtualnode"
+	"kith.dev/core/consume/volumes"
 )
 
 // twins has a peer make and clear away the namespaces abroad, as the NamespaceOffloadings here want them, and shows there what came
@@ -81,16 +82,33 @@ func (t *twins) Gone(home string) {
 	t.Reflector.Close(home)
 }
 
-// Release has the peer clear the twin away, with all in it. Nothing is reflected there from now on.
+// Release has the peer clear the twin away, with all in it, unless that has volumes: nothing of home is deleted that nobody named. Nothing is
+// reflected there from now on.
 func (t *twins) Release(ctx context.Context, home string) error {
+	keeps, err := t.fleet.keeps(ctx, t.peer, home)
+	if err != nil {
+		return err
+	}
+	if keeps != "" {
+		return fmt.Errorf("it keeps the volumes of claims here, %s: whoever deletes these claims deletes the data", keeps)
+	}
 	t.Gone(home)
 	return t.remote.ReleaseTwin(ctx, home)
 }
 
-// Prepare sends everything that a pod needs to the peer before the pod: the NetworkPolicies first.
+// Prepare sends everything that a pod needs to the peer before the pod: the NetworkPolicies first. Its claims may be under a new contract.
 func (t *twins) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if err := t.policies.Prepare(ctx); err != nil {
 		return err
+	}
+	claims, err := volumes.Of(ctx, t.fleet.Fresh, pod, t.peer)
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if err := t.remote.PutClaim(ctx, pod.Namespace, c.Name, c.Claim); err != nil {
+			return fmt.Errorf("volume of claim %s: %w", c.Name, err)
+		}
 	}
 	return t.Reflector.Prepare(ctx, pod)
 }

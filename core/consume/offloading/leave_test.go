@@ -98,6 +98,7 @@ func TestPodsThatWaitGetWhatTheyLackForBothTaints(t *testing.T) {
 		"of its own, for the other":             {own(corev1.TaintEffectNoExecute), v1alpha1.NamespaceOffloadingSpec{}, false, nil},
 		"strategy Local":                        {own(corev1.TaintEffectNoSchedule), v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyLocal}, true, nil},
 		"its volume is at home":                 {claim, v1alpha1.NamespaceOffloadingSpec{}, true, nil},
+		"its volume may be anywhere":            {claim, v1alpha1.NamespaceOffloadingSpec{Volumes: v1alpha1.VolumesAnywhere}, true, []corev1.Toleration{everywhere}},
 		"its volume is at home, but it must go": {claim, v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyRemote}, true, []corev1.Toleration{everywhere}},
 	} {
 		if stuck := stuckAtHome(c.pod); stuck != c.stuck {

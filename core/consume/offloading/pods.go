@@ -49,12 +49,12 @@ func stuckAtHome(pod *corev1.Pod) bool {
 
 // needsWork reports whether a pending pod may lack tolerations, or an event that says why it stays at home.
 func needsWork(pod *corev1.Pod) bool {
-	return stuckAtHome(pod) || waits(pod) && boundHome(pod)
+	return stuckAtHome(pod) || waits(pod) && boundHome(pod, v1alpha1.VolumesHome)
 }
 
 // boundHome says what boundToHome does.
-func boundHome(pod *corev1.Pod) bool {
-	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+func boundHome(pod *corev1.Pod, volumes v1alpha1.VolumePlace) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || volumes != v1alpha1.VolumesAnywhere && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})
 }
@@ -125,7 +125,7 @@ func missing(pod *corev1.Pod, spec v1alpha1.NamespaceOffloadingSpec) []corev1.To
 		return nil
 	case tolerates(pod):
 		return completed(pod)
-	case boundHome(pod) && spec.Strategy != v1alpha1.StrategyRemote:
+	case boundHome(pod, spec.Volumes) && spec.Strategy != v1alpha1.StrategyRemote:
 		return nil
 	}
 	return add

@@ -16,6 +16,9 @@ const (
 	PolicyName = "offloading.kith.dev"
 	// HomePolicyName is that of the MutatingAdmissionPolicy of pods whose namespace is not offloaded.
 	HomePolicyName = "home.offloading.kith.dev"
+	// VolumesPolicyName is that of the MutatingAdmissionPolicy, and of the ValidatingAdmissionPolicy, of claims in namespaces whose volumes may be
+	// at peers.
+	VolumesPolicyName = "volumes.offloading.kith.dev"
 	// DaemonSetPolicyName is that of the MutatingAdmissionPolicy of DaemonSets.
 	DaemonSetPolicyName = "daemonsets.offloading.kith.dev"
 )
@@ -43,8 +46,9 @@ const selectVirtual = `variables.strategy != "Remote" ? [] :
   + [JSONPatch{op: "add", path: "/spec/nodeSelector/kith.dev~1virtual", value: "true"}]`
 
 // boundToHome: volumes and devices that a claim stands for are at home, and so the pod runs there. With the strategy
-// Remote it may not: it goes to a peer, which says in the pod's events why it cannot run.
-const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
+// Remote it may not: it goes to a peer, which says in the pod's events why it cannot run. Where volumes may be anywhere, the volumes themselves
+// say where a pod may run.
+const boundToHome = `((variables.volumes == "" && has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
   (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
 
 // avoided are the peers that refuse the pods of this one's controller.
@@ -66,6 +70,7 @@ func Objects() []client.Object {
 		leavePolicy(), mutatingBinding(PolicyName),
 		homePolicy(), mutatingBinding(HomePolicyName),
 		daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName),
+		volumesPolicy(), mutatingBinding(VolumesPolicyName), volumesRefusal(), volumesRefusalBinding(),
 		refusal(), refusalBinding(),
 	}
 }
@@ -87,6 +92,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "refused", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationRefused, v1alpha1.AnnotationRefused)},
 		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
+		{Name: "volumes", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationVolumes, v1alpha1.AnnotationVolumes)},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
 	}, places("object.spec")...)
 	// Each sees what those before it made: the tolerations come last.

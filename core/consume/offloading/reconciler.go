@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/trust/wire"
 )
 
@@ -200,6 +202,8 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 	before := ns.DeepCopy()
 	delete(ns.Annotations, v1alpha1.AnnotationStrategy)
 	delete(ns.Annotations, v1alpha1.AnnotationPeers)
+	delete(ns.Annotations, v1alpha1.AnnotationVolumes)
+	delete(ns.Annotations, v1alpha1.AnnotationDefaultClass)
 	if spec == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 		delete(ns.Annotations, v1alpha1.AnnotationRefused)
@@ -208,6 +212,14 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))
 		if len(spec.Peers) > 0 {
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationPeers, strings.Join(spec.Peers, ","))
+		}
+		if spec.Volumes == v1alpha1.VolumesAnywhere {
+			var classes storagev1.StorageClassList
+			if err := r.fresh.List(ctx, &classes); err != nil {
+				return fmt.Errorf("storage classes: %w", err)
+			}
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationVolumes, string(spec.Volumes))
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationDefaultClass, cmp.Or(volumes.DefaultClass(classes.Items), new(storagev1.StorageClass)).Name)
 		}
 	}
 	if maps.Equal(before.Labels, ns.Labels) && maps.Equal(before.Annotations, ns.Annotations) {
@@ -237,7 +249,7 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 			add = missing(pod, nso.Spec)
 		}
 		if len(add) == 0 {
-			all = errors.Join(all, r.tellBound(ctx, pod, nso.Spec.Strategy))
+			all = errors.Join(all, r.tellBound(ctx, pod, &nso.Spec))
 			continue
 		}
 		before := pod.DeepCopy()
@@ -253,18 +265,18 @@ const conditionBound = "kith.dev/BoundToHome"
 // tellBound writes an event on a pod that cannot go to a peer because of what it is bound to at home, such as a claim: the scheduler's own events
 // speak of taints only. For a pod that tolerates them, as all do under the strategy Remote, the scheduler may even choose a node, for which
 // the claim then waits ten minutes without a message.
-func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, strategy v1alpha1.PodStrategy) error {
+func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, spec *v1alpha1.NamespaceOffloadingSpec) error {
 	wants := virtualNode(&pod.Spec)
 	told := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionBound })
-	if wants == "" || told || !boundHome(pod) {
+	if wants == "" || told || !boundHome(pod, spec.Volumes) {
 		return nil
 	}
 	how := ""
-	if strategy == v1alpha1.StrategyRemote {
-		how = fmt.Sprintf(" (kith offload %s --strategy both, then delete the pod, so that it is made anew)", pod.Namespace)
+	if spec.Strategy == v1alpha1.StrategyRemote {
+		how = fmt.Sprintf(" (kith offload %s --spec.Strategy both, then delete the pod, so that it is made anew)", pod.Namespace)
 	}
 	why := fmt.Sprintf("it asks for %s, but its claims (PersistentVolumeClaims, ephemeral volumes, devices) stand for what is at home, and claims do not go abroad: "+
-		"let it run at home%s, or use a volume without a claim (emptyDir, configMap, secret)", wants, how)
+		"let it run at home%s, or use a volume without a claim (emptyDir, configMap, secret); kith offload %s --volumes anywhere lets the volumes of new claims be at peers", wants, how, pod.Namespace)
 	before := pod.DeepCopy()
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: conditionBound, Status: corev1.ConditionTrue, Reason: "Claims", Message: why, LastTransitionTime: metav1.Now(),

@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 )
 
 // Reasons of the events on home pods; those of the guest come under their own names.
@@ -132,7 +133,11 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 		return err
 	}
 	if n.cfg.Companions != nil {
-		if err := n.cfg.Companions.Prepare(ctx, home); err != nil {
+		err := n.cfg.Companions.Prepare(ctx, home)
+		if not, ok := errors.AsType[*volumes.Elsewhere](err); ok {
+			return n.reject(ctx, home, reasonNotSupported, not.Error())
+		}
+		if err != nil {
 			return errors.Join(err, n.Open(ctx, t.home)) // the twin may be gone
 		}
 	}

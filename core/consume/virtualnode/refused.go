@@ -20,11 +20,14 @@ const (
 	reasonSysctl      = "SysctlForbidden"
 )
 
+// reasonNotSupported is the peer's word, too: what the pod has is not to be had there.
+const reasonNotSupported = "NotSupported"
+
 // reasonUnpulled: the peer cannot get an image of the pod, for longer than a moment.
 const reasonUnpulled = "ImageNotPulled"
 
 // lasting are the reasons of refusals that apply to every pod like this one, until the peer's policy changes.
-var lasting = []string{"PodSecurity", "NotSupported", "ImageNotAllowed", "Invalid", reasonUnpulled, reasonSysctl, reasonOtherSystem}
+var lasting = []string{"PodSecurity", reasonNotSupported, "ImageNotAllowed", "Invalid", reasonUnpulled, reasonSysctl, reasonOtherSystem}
 
 const (
 	// noteSpreads is how long the API server's admission may take to see the note that new pods of a controller avoid this peer.

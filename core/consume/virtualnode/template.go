@@ -67,6 +67,7 @@ func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
 	spec.AutomountServiceAccountToken = new(bool)
 	dropInjectedToken(spec)
+	nameEphemeralClaims(home.Name, spec)
 	// Those that ended are not started again in a pod that is made anew.
 	spec.EphemeralContainers = slices.DeleteFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
 		return slices.ContainsFunc(home.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
@@ -77,6 +78,15 @@ func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: only(home.Labels), Annotations: annotations},
 		Spec:       *spec,
+	}
+}
+
+// nameEphemeralClaims: the claim of a generic ephemeral volume (KEP-1698) was made at home, and a peer has one of its name.
+func nameEphemeralClaims(pod string, spec *corev1.PodSpec) {
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Ephemeral != nil {
+			v.VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod + "-" + v.Name}}
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 )
 
 // unbound is about a pod that no node has: what is in the way for all, then what is in the way on each.
@@ -100,7 +101,7 @@ func (f *Facts) closed(at *Place) *api.Cause {
 	for _, taint := range node.Spec.Taints {
 		switch {
 		case taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod, &taint):
-		case at.Peer && taint.Key == v1alpha1.TaintPeer && claims(pod): // offloading lets none of these go
+		case at.Peer && taint.Key == v1alpha1.TaintPeer && claims(pod) && !f.volumesAnywhere(): // offloading lets none of these go
 			return about(api.CauseVolumeHome, api.WhoYou)
 		case at.Peer && taint.Key == v1alpha1.TaintPeer:
 			return about(api.CauseMadeBefore, api.WhoYou)
@@ -128,7 +129,9 @@ func (f *Facts) closed(at *Place) *api.Cause {
 	}
 	for _, claim := range f.Claims {
 		if !claim.reaches(node) {
-			return about(api.CauseVolumeElse, api.WhoYou, claim.Name)
+			c := about(api.CauseVolumeElse, api.WhoYou, claim.Name)
+			c.Detail = volumes.AtPeer(claim.Volume)
+			return c
 		}
 	}
 	if lacks := short(pod, at); len(lacks) > 0 {
@@ -156,6 +159,11 @@ func (f *Facts) forbidden(at *Place) *api.Cause {
 		c.Names = f.Offloading.Spec.Peers
 	}
 	return c
+}
+
+// volumesAnywhere reports whether pods of the namespace may go where their volumes are.
+func (f *Facts) volumesAnywhere() bool {
+	return f.Offloading != nil && f.Offloading.Spec.Volumes == v1alpha1.VolumesAnywhere
 }
 
 // claims reports whether the pod has a volume of a claim.

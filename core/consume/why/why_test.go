@@ -204,6 +204,12 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"alice"}}}}}}}
 			f.Claims = []Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}, Volume: v}}
 		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; VolumeElsewhere@bob(you) data"},
+		"a volume at another peer": {func(f *Facts) {
+			v := &corev1.PersistentVolume{}
+			v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.StorageProvisioner, VolumeAttributes: map[string]string{"peer": "carol"}}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: corev1.NodeSelectorOpIn, Values: []string{"carol"}}}}}}}
+			f.Claims = []Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}, Volume: v}}
+		}, "waiting; VolumeElsewhere@alice(you) carol data; VolumeElsewhere@bob(you) carol data"},
 		"something that only the scheduler knows": {func(f *Facts) {
 			f.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes"}}
 		}, "waiting; Scheduler(you) Unschedulable “0/2 nodes”"},

@@ -118,15 +118,15 @@ func peers(id string) *admissionv1.ValidatingAdmissionPolicy {
 	asked := func(name, expression string) string {
 		return `!variables.plain || variables.asked.all(k, !(` + name + `) || ` + strings.ReplaceAll(expression, "AMOUNT", "quantity(string(variables.asked[k]))") + `)`
 	}
-	const bytes = `k == "memory" || k == "ephemeral-storage"`
+	const bytes = `k in ["memory", "ephemeral-storage", "storage"]`
 	p.Spec.Validations = []admissionv1.Validation{
 		refuse(`oldObject != null || object.spec.id != "`+id+`"`, `spec.id: a Peer must be another cluster: this one has that ID`),
 		refuse(`variables.plain`, `spec.request.resources: an amount must be a quantity such as 2, 500m or 4Gi`),
 		refuse(asked(`k == "cpu"`, `AMOUNT.compareTo(quantity("1m")) >= 0`), `spec.request.resources: of cpu, ask for 1m or more, such as 500m or 2`),
 		refuse(asked(bytes, `AMOUNT.compareTo(quantity("1Mi")) >= 0`),
-			`spec.request.resources: of memory and ephemeral-storage, ask for 1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes`),
+			`spec.request.resources: of memory and storage, ask for 1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes`),
 		refuse(asked(`k != "cpu" && !(`+bytes+`)`, `AMOUNT.isInteger() && AMOUNT.compareTo(quantity("1")) >= 0`),
-			`spec.request.resources: of all but cpu, memory and ephemeral-storage, ask for a whole number, 1 or more`),
+			`spec.request.resources: of all but cpu, memory and storage, ask for a whole number, 1 or more`),
 	}
 	return p
 }

@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/guests"
 	"kith.dev/core/provide/hosting/tenants"
+	"kith.dev/core/provide/hosting/volumes"
 	"kith.dev/core/trust/audit"
 )
 
@@ -41,6 +42,7 @@ type Host struct {
 	*guests.Reconciler
 	*guests.Binder
 	*door.Counter
+	*volumes.Claims
 
 	client client.Client
 	views  *views
@@ -62,13 +64,14 @@ func New(mgr manager.Manager, agreed *ledger.Ledger, audits *audit.Log, log *slo
 	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}
 	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)
+	h.Claims = volumes.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}
 	h.Binder = h.Reconciler.Binder()
 	h.views = newViews(h.Contracts, audits, log)
 	watchUse := func(mgr manager.Manager) error { return h.Contracts.WatchUse(mgr, h.Allocations) }
-	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.Binder.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
+	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.Binder.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.Claims.Watch, h.watchForViews} {
 		if err := watch(mgr); err != nil {
 			return nil, fmt.Errorf("hosting: %w", err)
 		}

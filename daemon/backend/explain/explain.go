@@ -61,7 +61,8 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{"it may not go to " + c.Laptop, "the pod was made before its namespace was offloaded", "delete it: what made it makes another one, which may; a pod that nothing makes again is to be applied again"}
 	},
 	api.CauseVolumeHome: func(w *api.Why, c *api.Cause) saying {
-		return saying{"it may not go to " + c.Laptop, "it has a volume claim, and its volume is at home", "`kith offload " + w.Namespace + " --strategy both`, where that is not so, lets it run at home"}
+		return saying{"it may not go to " + c.Laptop, "it has a volume claim, and volumes of namespace " + w.Namespace + " are at home",
+			"`kith offload " + w.Namespace + " --strategy both`, where that is not so, lets it run at home; with `--volumes anywhere` the volumes of new claims may be at peers"}
 	},
 	api.CauseOnlyAbroad: func(w *api.Why, c *api.Cause) saying {
 		return saying{"it may not run on " + c.Laptop, "it is of namespace " + w.Namespace + ", which is offloaded with strategy remote", "`kith offload " + w.Namespace + " --strategy both` lets pods that are made from then on run here too"}
@@ -113,6 +114,9 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{"it waits for the volume claim " + listed(c.Names), "the claim is " + c.Detail, "`" + kubectl(w, "describe pvc %s", strings.Join(c.Names, " ")) + "` says what for"}
 	},
 	api.CauseVolumeElse: func(_ *api.Why, c *api.Cause) saying {
+		if c.Detail != "" {
+			return saying{"it cannot be on " + c.Laptop, "the volume of its claim " + listed(c.Names) + " is at " + c.Detail, "let it run there: `kith peer " + c.Detail + "` asks where there is no contract"}
+		}
 		return saying{"it cannot be on " + c.Laptop, "the volume of its claim " + listed(c.Names) + " is on another node", "let it run where its volume is"}
 	},
 	api.CauseUnschedulable: func(_ *api.Why, c *api.Cause) saying {

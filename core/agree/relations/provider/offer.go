@@ -152,7 +152,9 @@ func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) 
 		return there, fmt.Errorf("see what the pods here request: %w", err)
 	}
 	there.Nodes = supply.Nodes(nodes.Items)
-	there.Room = supply.Room(nodes.Items, p.Disk)
+	if there.Room = supply.Room(nodes.Items, p.Disk); there.Room != nil {
+		there.Nodes[corev1.ResourceStorage] = there.Nodes[corev1.ResourceEphemeralStorage] // of the same disks; no node says how much it has for volumes
+	}
 	there.Own = supply.Own(pods.Items, nodes.Items)
 	return there, nil
 }

@@ -31,6 +31,7 @@ type Allocations struct {
 	mu        sync.Mutex
 	pods      map[types.NamespacedName]allocation
 	sums      map[string]corev1.ResourceList
+	storage   map[string]resource.Quantity // of claims, by contract
 	refused   map[types.NamespacedName]RefusedPod
 	onRefused func()       // called when refused has changed, with mu held
 	changed   queues.Inbox // of contracts, by ID
@@ -52,6 +53,7 @@ func NewAllocations() *Allocations {
 	return &Allocations{
 		pods:      map[types.NamespacedName]allocation{},
 		sums:      map[string]corev1.ResourceList{},
+		storage:   map[string]resource.Quantity{},
 		refused:   map[types.NamespacedName]RefusedPod{},
 		onRefused: func() {},
 	}
@@ -222,11 +224,32 @@ func (b *Allocations) sum(e allocation, change func(*resource.Quantity, resource
 // MarkDirty queues the contract (its spec.id) for its use to be written into its status.
 func (b *Allocations) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
 
-// Used is the sum of the requests of the guests under the contract (its spec.id).
+// SetStorage notes what the claims under the contract (its spec.id) ask for together.
+func (b *Allocations) SetStorage(contract string, sum resource.Quantity) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if was := b.storage[contract]; was.Cmp(sum) == 0 {
+		return
+	}
+	b.storage[contract] = sum
+	if sum.IsZero() {
+		delete(b.storage, contract)
+	}
+	b.MarkDirty(contract)
+}
+
+// Used is the sum of the requests of the guests under the contract (its spec.id), and of its claims.
 func (b *Allocations) Used(contract string) corev1.ResourceList {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.sums[contract].DeepCopy()
+	used := b.sums[contract].DeepCopy()
+	if sum, some := b.storage[contract]; some {
+		if used == nil {
+			used = corev1.ResourceList{}
+		}
+		used[corev1.ResourceStorage] = sum.DeepCopy()
+	}
+	return used
 }
 
 // OnRefused calls f whenever the set of refused guests changes; no object of the API need change with it. f is called under the lock

@@ -51,8 +51,8 @@ func unsupported(spec *corev1.PodSpec) *grants.Refusal {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		field := fmt.Sprintf("spec.volumes[%d] (%s)", i, v.Name)
-		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return grants.Refused(grants.ReasonNotSupported, "%s: persistent volume claims are not available at a peer", field)
+		if v.Ephemeral != nil { // homes name the claim instead, which they have asked for
+			return grants.Refused(grants.ReasonNotSupported, "%s: a claim is not made of a pod's template at a peer", field)
 		}
 		if v.Projected == nil {
 			continue
@@ -143,7 +143,7 @@ func ownProfile(spec *corev1.PodSpec) (field string) {
 // none set, the API server takes the volume for an emptyDir.
 func contained(s *corev1.VolumeSource) bool {
 	return s.EmptyDir != nil || s.ConfigMap != nil || s.Secret != nil || s.DownwardAPI != nil ||
-		s.Projected != nil || s.Image != nil || *s == (corev1.VolumeSource{})
+		s.Projected != nil || s.Image != nil || s.PersistentVolumeClaim != nil || *s == (corev1.VolumeSource{})
 }
 
 // eachImage visits the images of containers and volumes.
@@ -154,6 +154,19 @@ func eachImage(spec *corev1.PodSpec, do func(field string, image *string, policy
 			do("image of volume "+spec.Volumes[i].Name, &v.Reference, &v.PullPolicy)
 		}
 	}
+}
+
+// checkClaims refuses claims under a contract that grants no storage: there can be none of them.
+func checkClaims(spec *corev1.PodSpec, limit corev1.ResourceList) *grants.Refusal {
+	if granted := limit[corev1.ResourceStorage]; granted.Sign() > 0 {
+		return nil
+	}
+	for i := range spec.Volumes {
+		if spec.Volumes[i].PersistentVolumeClaim != nil {
+			return grants.Refused(grants.ReasonNotSupported, "spec.volumes[%d] (%s): the contract grants no storage for volumes of claims", i, spec.Volumes[i].Name)
+		}
+	}
+	return nil
 }
 
 // checkImages says of the first image that may not be had why.

@@ -245,6 +245,9 @@ func (r *rules) make(o *observed) []step {
 	if no == nil {
 		no = checkImages(&pod.Spec, t.Images)
 	}
+	if no == nil {
+		no = checkClaims(&pod.Spec, t.Limit)
+	}
 	if no != nil {
 		return []step{{do: refuse, no: no}}
 	}

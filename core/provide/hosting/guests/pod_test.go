@@ -216,8 +216,8 @@ func TestChecks(t *testing.T) {
 		{"no source, which is an emptyDir", volume(corev1.VolumeSource{}), baseline, ""},
 		{"image", volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}), baseline, ""},
 		{"config map", volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), baseline, ""},
-		{"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), "", "persistent volume claims"},
-		{"ephemeral claim", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "", "persistent volume claims"},
+		{"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), baseline, ""},
+		{"ephemeral claim", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "", "not made of a pod's template"},
 		{"token", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ConfigMap: &corev1.ConfigMapProjection{}}, {ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}), "", "sources[1]"},
 		{"resource claim", func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }, "", "spec.resourceClaims[0] (gpu)"},
@@ -276,5 +276,21 @@ func TestGuestsAreToldOfServicesAsAtHome(t *testing.T) {
 		if last := spec.Containers[0].EnvFrom[len(spec.Containers[0].EnvFrom)-1]; last.SecretRef == nil {
 			t.Errorf("%v: its own do not come last: %+v", wants, spec.Containers[0].EnvFrom)
 		}
+	}
+}
+
+// Where the contract grants no storage, no claim was made: the pod would wait for ever.
+func TestClaimsNeedStorageInTheContract(t *testing.T) {
+	spec := &corev1.PodSpec{Volumes: []corev1.Volume{{Name: "scratch"}, {Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}
+	if no := checkClaims(spec, list("cpu", "1", "storage", "1Gi")); no != nil {
+		t.Error(no)
+	}
+	for _, limit := range []corev1.ResourceList{nil, list("cpu", "1"), list("storage", "0")} {
+		if no := checkClaims(spec, limit); no == nil || no.Reason != grants.ReasonNotSupported || !strings.Contains(no.Message, "spec.volumes[1] (v)") {
+			t.Errorf("%v: %v", limit, no)
+		}
+	}
+	if no := checkClaims(&corev1.PodSpec{Volumes: spec.Volumes[:1]}, nil); no != nil {
+		t.Error(no)
 	}
 }

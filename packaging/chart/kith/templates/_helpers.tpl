@@ -45,6 +45,7 @@ readOnlyRootFilesystem: true
 - daemonsets.offloading.kith.dev
 - home.offloading.kith.dev
 - offloading.kith.dev
+- volumes.offloading.kith.dev
 {{- end }}
 {{- define "kith.validating" -}}
 - namespaces.kith.dev
@@ -61,4 +62,5 @@ readOnlyRootFilesystem: true
 - tenants-services.kith.dev
 - tenants-sizes.kith.dev
 - tenants-slices.kith.dev
+- volumes.offloading.kith.dev
 {{- end }}

@@ -1,0 +1,61 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/consume/volumes"
+)
+
+var _ volumes.Peers = (*Fleet)(nil)
+
+// Claim has a peer keep a volume for a claim of a home namespace, and a twin of that.
+func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error {
+	m := f.member(peer)
+	if m == nil {
+		return fmt.Errorf("%s lends nothing now", peer)
+	}
+	if m.node.Twin(namespace) == "" {
+		if err := m.node.Open(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	return m.remote.PutClaim(ctx, namespace, name, claim)
+}
+
+// Unclaim has it delete one. While there is a contract that has no member yet, or ends, it is tried again.
+func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error {
+	if m := f.member(peer); m != nil {
+		return m.remote.DeleteClaim(ctx, namespace, name, uid)
+	}
+	var contracts v1alpha1.ContractList
+	if err := f.Client.List(ctx, &contracts); err != nil {
+		return err
+	}
+	for i := range contracts.Items {
+		if c := &contracts.Items[i]; c.Spec.Role == v1alpha1.RoleConsumer && c.Spec.Peer == peer {
+			return errors.New("the contract with " + peer + " is not in use yet, or ends")
+		}
+	}
+	return volumes.ErrNoContract
+}
+
+// keeps says which volumes of a home namespace a peer keeps; "" when there are none.
+func (f *Fleet) keeps(ctx context.Context, peer, namespace string) (string, error) {
+	var all corev1.PersistentVolumeList
+	if err := f.Client.List(ctx, &all); err != nil {
+		return "", fmt.Errorf("see which volumes are at %s: %w", peer, err)
+	}
+	return volumes.Words(volumes.Held(all.Items, peer, namespace)), nil
+}
+
+// Discard has the peer that a volume is at delete it, with its data.
+func (f *Fleet) Discard(ctx context.Context, v *corev1.PersistentVolume) error {
+	return volumes.Discard(ctx, f, v)
+}

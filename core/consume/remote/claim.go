@@ -1,0 +1,121 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/trust/wire"
+)
+
+// ClaimPath is where a peer is asked for volumes: PUT a Claim there, or DELETE with the UID of the claim as the query "uid".
+const ClaimPath = "/kith/v2/namespaces/{home}/claims/{claim}"
+
+// Claim is a PersistentVolumeClaim of home as its volume is asked for at a peer.
+type Claim struct {
+	UID         types.UID                           `json:"uid"`     // of the claim at home
+	Storage     string                              `json:"storage"` // a quantity, in bytes
+	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes"`
+	// VolumeMode is Filesystem or nothing, which is the same.
+	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+}
+
+// Bounds of a Claim.
+const (
+	maxClaim   = 4 << 10 // bytes of JSON
+	maxUID     = 63      // it is a label's value
+	maxStorage = 32
+)
+
+var claimShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[Claim]())
+
+// ReadClaim takes a Claim from whoever sends one. The error is for the sender.
+func ReadClaim(body io.Reader) (*Claim, error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxClaim+1))
+	switch {
+	case err != nil:
+		return nil, errors.New("body: did not come whole and in time")
+	case len(data) > maxClaim:
+		return nil, fmt.Errorf("body: more than %d bytes", maxClaim)
+	}
+	c := new(Claim)
+	if err := claimShape.Check(data, wire.Bound{Factor: 12, Slack: maxClaim}); err != nil {
+		return nil, fmt.Errorf("body: %w", err)
+	}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("body: %w", err)
+	}
+	return c, c.Validate()
+}
+
+// uidLetters are those of a UUID, as API servers make UIDs.
+const uidLetters = "0123456789abcdefABCDEF-"
+
+// Validate says what of the claim no peer can give.
+func (c *Claim) Validate() error {
+	if err := CheckClaimUID(string(c.UID)); err != nil {
+		return err
+	}
+	if size, err := c.Size(); err != nil || size.Sign() <= 0 {
+		return fmt.Errorf("storage: %.40q is not an amount such as 10Gi", c.Storage)
+	}
+	if c.VolumeMode != "" && c.VolumeMode != corev1.PersistentVolumeFilesystem {
+		return fmt.Errorf("volumeMode %.20q: volumes at peers are file systems", c.VolumeMode)
+	}
+	if len(c.AccessModes) == 0 || len(c.AccessModes) > 4 {
+		return fmt.Errorf("accessModes: %d of them", len(c.AccessModes))
+	}
+	for _, mode := range c.AccessModes {
+		if !slices.Contains([]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteOncePod}, mode) {
+			return fmt.Errorf("accessModes: %.20q is not to be had at a peer: its volumes are of one node, ReadWriteOnce or ReadWriteOncePod", mode)
+		}
+	}
+	return nil
+}
+
+// Size is how much it asks for.
+func (c *Claim) Size() (resource.Quantity, error) {
+	if len(c.Storage) > maxStorage {
+		return resource.Quantity{}, errors.New("too long")
+	}
+	return resource.ParseQuantity(c.Storage)
+}
+
+// CheckClaimUID says whether a text can be a claim's UID.
+func CheckClaimUID(uid string) error {
+	other := func(r rune) bool { return !slices.Contains([]rune(uidLetters), r) }
+	if uid == "" || len(uid) > maxUID || slices.ContainsFunc([]rune(uid), other) || uid[0] == '-' || uid[len(uid)-1] == '-' {
+		return fmt.Errorf("uid: %.70q is no UID", uid)
+	}
+	return nil
+}
+
+// PutClaim has the peer keep a volume for a claim of the home namespace, which has a twin there. The peer's own no is a *peering.Problem.
+func (c *Client) PutClaim(ctx context.Context, home, name string, claim *Claim) error {
+	if err := c.pace.Wait(ctx); err != nil {
+		return err
+	}
+	return c.cfg.To.Call(ctx, http.MethodPut, c.claimPath(home, name, nil), claim, nil)
+}
+
+// DeleteClaim has the peer delete a volume, with its data.
+func (c *Client) DeleteClaim(ctx context.Context, home, name string, uid types.UID) error {
+	if err := c.pace.Wait(ctx); err != nil {
+		return err
+	}
+	return c.cfg.To.Call(ctx, http.MethodDelete, c.claimPath(home, name, url.Values{"uid": {string(uid)}}), nil, nil)
+}
+
+func (c *Client) claimPath(home, name string, more url.Values) string {
+	return c.path("/kith/v2/namespaces/"+url.PathEscape(home)+"/claims/"+url.PathEscape(name), more)
+}

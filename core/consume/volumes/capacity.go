@@ -1,0 +1,117 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// virtual is the label that the nodes of peers have, and no other (core/consume/offloading).
+const virtual = "kith.dev/virtual"
+
+// Objects are the storage class kith and what tells the scheduler that its capacity counts (KEP-1472).
+func Objects() []client.Object {
+	managed := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	late, del := storagev1.VolumeBindingWaitForFirstConsumer, corev1.PersistentVolumeReclaimDelete
+	return []client.Object{
+		&storagev1.StorageClass{
+			TypeMeta:    metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
+			ObjectMeta:  metav1.ObjectMeta{Name: v1alpha1.StorageClassName, Labels: managed},
+			Provisioner: v1alpha1.StorageProvisioner, ReclaimPolicy: &del, VolumeBindingMode: &late,
+		},
+		&storagev1.CSIDriver{
+			TypeMeta:   metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "CSIDriver"},
+			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.StorageProvisioner, Labels: managed},
+			Spec:       storagev1.CSIDriverSpec{AttachRequired: new(false), StorageCapacity: new(true)},
+		},
+	}
+}
+
+// unbounded is what home's own nodes are said to have: how much that is, the class behind it knows.
+var unbounded = resource.MustParse("1Ei")
+
+// capacities keeps a CSIStorageCapacity for each peer that lends storage, and one for the nodes of home.
+func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	var contracts v1alpha1.ContractList
+	var volumes corev1.PersistentVolumeList
+	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &volumes)); err != nil {
+		return ctrl.Result{}, err
+	}
+	want := map[string]*storagev1.CSIStorageCapacity{}
+	add := func(name string, nodes *metav1.LabelSelector, amount resource.Quantity) {
+		want[name] = &storagev1.CSIStorageCapacity{
+			ObjectMeta:       metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+			StorageClassName: v1alpha1.StorageClassName, NodeTopology: nodes, Capacity: &amount,
+		}
+	}
+	for i := range contracts.Items {
+		ctr := &contracts.Items[i]
+		granted := ctr.Spec.Resources[corev1.ResourceStorage]
+		if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
+			continue
+		}
+		left := granted.DeepCopy()
+		for _, v := range Held(volumes.Items, ctr.Spec.Peer, "") {
+			left.Sub(v.Spec.Capacity[corev1.ResourceStorage])
+		}
+		if left.Sign() < 0 {
+			left = resource.Quantity{Format: resource.BinarySI}
+		}
+		add("at."+ctr.Spec.Peer, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer}}, left)
+	}
+	add("home", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: virtual, Operator: metav1.LabelSelectorOpDoesNotExist}}}, unbounded)
+
+	var have storagev1.CSIStorageCapacityList
+	if err := c.fresh.List(ctx, &have, client.InNamespace(Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
+	for i := range have.Items {
+		is := &have.Items[i]
+		w := want[is.Name]
+		delete(want, is.Name)
+		switch {
+		case w == nil:
+			errs = append(errs, client.IgnoreNotFound(c.client.Delete(ctx, is)))
+		case is.StorageClassName != w.StorageClassName || !equality.Semantic.DeepEqual(is.NodeTopology, w.NodeTopology): // cannot be changed
+			errs = append(errs, client.IgnoreNotFound(c.client.Delete(ctx, is)), c.client.Create(ctx, w))
+		case is.Capacity == nil || is.Capacity.Cmp(*w.Capacity) != 0:
+			is.Capacity = w.Capacity
+			errs = append(errs, c.client.Update(ctx, is))
+		}
+	}
+	for _, w := range want {
+		errs = append(errs, c.create(ctx, w))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, fmt.Errorf("what storage is left: %w", err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// create makes an object in Namespace, and that when it is missing.
+func (c *Controller) create(ctx context.Context, o client.Object) error {
+	err := c.client.Create(ctx, o)
+	if !apierrors.IsNotFound(err) {
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}}
+	if err := c.client.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return c.client.Create(ctx, o)
+}

@@ -1,0 +1,313 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/base/queue"
+	"kith.dev/core/consume/remote"
+)
+
+// Kubernetes' words between the scheduler, its controller of volumes and provisioners.
+const (
+	annotationProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annotationProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	annotationSelectedNode    = "volume.kubernetes.io/selected-node"
+)
+
+// ErrNoContract is said of a peer that lends nothing any more: what it had is kept there for a time, and then deleted.
+var ErrNoContract = errors.New("there is no contract with the peer any more")
+
+// Peers are those that lend storage, by their names here.
+type Peers interface {
+	// Claim has a peer keep a volume for a claim. The peer's own no is a *peering.Problem.
+	Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error
+	// Unclaim has it delete one, with its data. The error is ErrNoContract when nobody can be asked, now or later.
+	Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error
+	// Review has the twin of a namespace at each peer given up if it is not needed any more.
+	Review(namespace string)
+}
+
+// Controller makes and deletes volumes. Make it with New.
+type Controller struct {
+	client client.Client
+	fresh  client.Reader
+	peers  Peers
+	events events.EventRecorder
+	log    *slog.Logger
+}
+
+// New makes a Controller; fresh reads past the cache of c.
+func New(c client.Client, fresh client.Reader, peers Peers, log *slog.Logger) *Controller {
+	return &Controller{client: c, fresh: fresh, peers: peers, log: log}
+}
+
+// SetupWithManager registers the controller.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	c.events = mgr.GetEventRecorder("kith-volumes")
+	options := controller.Options{
+		MaxConcurrentReconciles: 4, NewQueue: queues.New,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, time.Minute),
+	}
+	claims := predicate.NewPredicateFuncs(func(o client.Object) bool { return waits(o.(*corev1.PersistentVolumeClaim)) })
+	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-claims").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(claims)).
+		WithOptions(options).Complete(reconcile.Func(c.claim)); err != nil {
+		return err
+	}
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetAnnotations()[annotationProvisionedBy] == v1alpha1.StorageProvisioner
+	})
+	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes").
+		For(&corev1.PersistentVolume{}, builder.WithPredicates(ours)).
+		WithOptions(options).Complete(reconcile.Func(c.volume)); err != nil {
+		return err
+	}
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-capacity").
+		Watches(&corev1.PersistentVolume{}, all, builder.WithPredicates(ours)).
+		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&storagev1.CSIDriver{}, all). // there is one: the controller begins with it
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(c.capacities))
+}
+
+// waits reports whether a claim waits for a volume of this provisioner's, at a node that was chosen.
+func waits(claim *corev1.PersistentVolumeClaim) bool {
+	by := claim.Annotations[annotationProvisioner]
+	if by == "" {
+		by = claim.Annotations[annotationProvisionerBeta]
+	}
+	return by == v1alpha1.StorageProvisioner && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil &&
+		claim.Annotations[annotationSelectedNode] != ""
+}
+
+// claim makes the volume of one claim.
+func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	var claim corev1.PersistentVolumeClaim
+	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil || !waits(&claim) {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	name := "pvc-" + string(claim.UID)
+	var is corev1.PersistentVolume
+	if err := c.fresh.Get(ctx, client.ObjectKey{Name: name}, &is); !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, err // Kubernetes binds it
+	}
+	var class storagev1.StorageClass
+	if err := c.fresh.Get(ctx, client.ObjectKey{Name: *claim.Spec.StorageClassName}, &class); err != nil {
+		return ctrl.Result{}, fmt.Errorf("class of claim %s: %w", r, err)
+	}
+	policy := corev1.PersistentVolumeReclaimDelete
+	if class.ReclaimPolicy != nil {
+		policy = *class.ReclaimPolicy
+	}
+	node := claim.Annotations[annotationSelectedNode]
+	peer, err := c.peerOf(ctx, node)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var volume *corev1.PersistentVolume
+	if peer == "" {
+		volume, err = c.backed(ctx, &claim, name, node, policy)
+	} else if err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim)); err == nil {
+		volume = atPeer(&claim, name, peer, policy)
+	}
+	switch {
+	case errors.Is(err, errPending):
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	case err != nil:
+		c.events.Eventf(&claim, nil, corev1.EventTypeWarning, "ProvisioningFailed", "Provision", "no volume at %s: %s", node, said(err))
+		if final(err) {
+			return ctrl.Result{}, c.elsewhere(ctx, &claim)
+		}
+		return ctrl.Result{}, fmt.Errorf("volume of claim %s at %s: %w", r, node, err)
+	}
+	if err := c.client.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{}, fmt.Errorf("volume of claim %s: %w", r, err)
+	}
+	c.log.Info("claim has a volume", "namespace", claim.Namespace, "claim", claim.Name, "node", node)
+	c.events.Eventf(&claim, nil, corev1.EventTypeNormal, "ProvisioningSucceeded", "Provision", "its volume is at %s", node)
+	return ctrl.Result{}, nil
+}
+
+// peerOf names the peer that a node stands for; "" for one of home's.
+func (c *Controller) peerOf(ctx context.Context, node string) (string, error) {
+	if !strings.HasPrefix(node, v1alpha1.VirtualNodePrefix) {
+		return "", nil
+	}
+	var n corev1.Node
+	if err := c.client.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
+		return "", fmt.Errorf("node %s: %w", node, err)
+	}
+	return n.Labels[v1alpha1.LabelPeer], nil
+}
+
+// said is an error for the owner of a claim.
+func said(err error) string {
+	var no *peering.Problem
+	if errors.As(err, &no) {
+		return no.Message
+	}
+	return err.Error()
+}
+
+// final reports whether asking the peer again would change nothing.
+func final(err error) bool {
+	var no *peering.Problem
+	return errors.As(err, &no) && slices.Contains([]peering.Code{peering.CodeForbidden, peering.CodeBadRequest, peering.CodeNotFound, peering.CodeNoContract}, no.Code)
+}
+
+// elsewhere has the scheduler choose a node for a claim again.
+func (c *Controller) elsewhere(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"annotations":{%q:null}}}`, claim.ResourceVersion, annotationSelectedNode)
+	err := c.client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsConflict(err) {
+		return nil // what changed it brings us back
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// volume deletes a volume that its claim left behind.
+func (c *Controller) volume(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	var v corev1.PersistentVolume
+	if err := c.client.Get(ctx, r.NamespacedName, &v); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	left := v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed
+	if !left || v.DeletionTimestamp != nil || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete ||
+		v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner || v.Spec.ClaimRef == nil {
+		return ctrl.Result{}, nil
+	}
+	// What Kubernetes says of the claim is asked again: the data would be gone.
+	var claim corev1.PersistentVolumeClaim
+	switch err := c.fresh.Get(ctx, client.ObjectKey{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}, &claim); {
+	case err == nil && claim.UID == v.Spec.ClaimRef.UID:
+		return ctrl.Result{}, nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return ctrl.Result{}, err
+	}
+	if err := c.discard(ctx, &v); err != nil {
+		return ctrl.Result{}, fmt.Errorf("data of volume %s: %w", v.Name, err)
+	}
+	if err := c.client.Delete(ctx, &v, client.Preconditions{UID: &v.UID}); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	c.log.Info("volume is deleted, its claim was", "namespace", v.Spec.ClaimRef.Namespace, "claim", v.Spec.ClaimRef.Name, "volume", v.Name)
+	c.peers.Review(v.Spec.ClaimRef.Namespace)
+	return ctrl.Result{}, nil
+}
+
+// discard deletes the data of a volume, where it is.
+func (c *Controller) discard(ctx context.Context, v *corev1.PersistentVolume) error {
+	peer := AtPeer(v)
+	if peer == "" {
+		return c.discardBacking(ctx, v)
+	}
+	err := Discard(ctx, c.peers, v)
+	if errors.Is(err, ErrNoContract) {
+		c.log.Warn("a claim was deleted whose volume is at a peer without a contract; the peer deletes the data by itself in some days", "peer", peer, "volume", v.Name)
+		return nil
+	}
+	return err
+}
+
+// Discard has the peer that a volume is at delete it, with its data.
+func Discard(ctx context.Context, peers Peers, v *corev1.PersistentVolume) error {
+	namespace, name := ClaimOf(v)
+	return peers.Unclaim(ctx, AtPeer(v), namespace, name, types.UID(v.Spec.CSI.VolumeAttributes[attributeUID]))
+}
+
+// Namespace is where the claims are whose volumes at home stand for those of class kith.
+const Namespace = v1alpha1.VirtualNodePrefix + "volumes"
+
+const pendingPause = 500 * time.Millisecond
+
+// errPending: the volume that is to stand for the claim is being made.
+var errPending = errors.New("its volume is being made")
+
+// backed is the volume at home that stands for one of the cluster's default class on a node.
+func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeClaim, name, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+	var classes storagev1.StorageClassList
+	if err := c.fresh.List(ctx, &classes); err != nil {
+		return nil, fmt.Errorf("storage classes: %w", err)
+	}
+	class := DefaultClass(classes.Items)
+	if class == nil {
+		return nil, errors.New("this cluster has no default storage class")
+	}
+	var back corev1.PersistentVolumeClaim
+	key := client.ObjectKey{Namespace: Namespace, Name: name}
+	if err := c.fresh.Get(ctx, key, &back); apierrors.IsNotFound(err) {
+		back = corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+				Annotations: map[string]string{annotationSelectedNode: node, "kith.dev/claim": claim.Namespace + "/" + claim.Name},
+			},
+			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, Resources: claim.Spec.Resources, StorageClassName: &class.Name},
+		}
+		if err := c.create(ctx, &back); err != nil {
+			return nil, fmt.Errorf("claim of class %s: %w", class.Name, err)
+		}
+		return nil, errPending
+	} else if err != nil {
+		return nil, err
+	}
+	if back.Status.Phase != corev1.ClaimBound {
+		return nil, errPending
+	}
+	var real corev1.PersistentVolume
+	if err := c.fresh.Get(ctx, client.ObjectKey{Name: back.Spec.VolumeName}, &real); err != nil {
+		return nil, fmt.Errorf("volume of class %s: %w", class.Name, err)
+	}
+	v := volume(claim, name, policy)
+	v.Annotations[annotationBacking] = Namespace + "/" + name
+	v.Spec.PersistentVolumeSource, v.Spec.NodeAffinity, v.Spec.MountOptions = real.Spec.PersistentVolumeSource, real.Spec.NodeAffinity, real.Spec.MountOptions
+	return v, nil
+}
+
+// discardBacking deletes the claim whose volume stands for v; its class says what becomes of the data.
+func (c *Controller) discardBacking(ctx context.Context, v *corev1.PersistentVolume) error {
+	namespace, name, ok := strings.Cut(v.Annotations[annotationBacking], "/")
+	if !ok || namespace != Namespace {
+		return nil
+	}
+	return client.IgnoreNotFound(c.client.Delete(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
+}
+
+const annotationDefault = "storageclass.kubernetes.io/is-default-class"
+
+// DefaultClass is the class that claims without one get, the newest of several as Kubernetes has it; nil without one. Kith's own, whose volumes
+// are elsewhere, are none.
+func DefaultClass(classes []storagev1.StorageClass) (found *storagev1.StorageClass) {
+	for i := range classes {
+		c := &classes[i]
+		if c.Annotations[annotationDefault] != "true" || c.Provisioner == v1alpha1.StorageProvisioner {
+			continue
+		}
+		if found == nil || found.CreationTimestamp.Before(&c.CreationTimestamp) || found.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < found.Name {
+			found = c
+		}
+	}
+	return found
+}

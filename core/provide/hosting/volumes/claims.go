@@ -1,0 +1,275 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/remote"
+	"kith.dev/core/provide/hosting/door"
+	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/audit"
+)
+
+// claimTimeout bounds one call; consumers wait for 15 s.
+const claimTimeout = 14 * time.Second
+
+// Claims makes and deletes claims for consumers. Make it with New.
+type Claims struct {
+	client      client.Client
+	live        client.Reader
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	audits      *audit.Log
+	log         *slog.Logger
+
+	mu sync.Mutex // one claim is made at a time: two must not share the same room under a contract
+}
+
+// New makes Claims. live reads past the cache of c.
+func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Claims {
+	return &Claims{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log}
+}
+
+// PutClaim answers PUT remote.ClaimPath?contract=ID, a remote.Claim: the twin of the namespace has such a claim from then on. It is bound when
+// a guest uses it first.
+func (c *Claims) PutClaim(w http.ResponseWriter, r *http.Request, consumerID string) {
+	door.Answer(c.log, w, struct{}{}, c.put(r, consumerID))
+}
+
+func (c *Claims) put(r *http.Request, consumerID string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), claimTimeout)
+	defer cancel()
+	terms, err := c.contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err != nil {
+		return err
+	}
+	home, name := r.PathValue("home"), r.PathValue("claim")
+	if err := check(home, name); err != nil {
+		return err
+	}
+	claim, err := remote.ReadClaim(r.Body)
+	if err != nil {
+		return &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ensure(ctx, terms, home, name, claim)
+}
+
+func check(home, name string) error {
+	if err := grants.CheckHome(home); err != nil {
+		return err
+	}
+	if why := validation.IsDNS1123Subdomain(name); len(why) > 0 {
+		return api.Invalid("claim", grants.Cut(name, 80), why[0])
+	}
+	return nil
+}
+
+// ensure makes the claim unless it is there.
+func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name string, claim *remote.Claim) error {
+	tw, found := c.contracts.TwinFor(terms.Consumer, home)
+	if !found || tw.Leaving {
+		return &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("claim %s of namespace %s", name, home), Reason: "the namespace is not here, or is being cleared away", Do: "try again in some seconds"}
+	}
+	var is corev1.PersistentVolumeClaim
+	switch err := c.live.Get(ctx, client.ObjectKey{Namespace: tw.Name, Name: name}, &is); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("claim %s/%s: %w", tw.Name, name, err)
+	case !theirs(&is, terms.Consumer):
+		return &api.Error{Code: api.CodeConflict, Message: "claim " + name, Reason: "the owner here has a claim of that name in the namespace"}
+	case is.Labels[v1alpha1.LabelHomeClaim] == string(claim.UID) && is.DeletionTimestamp == nil:
+		return nil
+	default:
+		return &api.Error{Code: api.CodeNotReady, Message: "claim " + name, Reason: "a former claim of that name is still here", Do: "it is made when that was deleted"}
+	}
+	kept, err := c.kept(ctx, terms.Consumer, home, name, claim.UID)
+	if err != nil {
+		return err
+	}
+	size, err := claim.Size()
+	if err != nil {
+		return err
+	}
+	if err := c.fits(ctx, terms, size); err != nil {
+		return err
+	}
+	class, err := c.class(ctx)
+	if err != nil {
+		return err
+	}
+	want := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: tw.Name, Name: name, Labels: labels(terms, home, claim.UID),
+			Annotations: map[string]string{v1alpha1.AnnotationHomeClaim: home + "/" + name},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: claim.AccessModes, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		},
+	}
+	if kept != nil {
+		want.Spec.VolumeName = kept.Name
+		if err := c.giveBack(ctx, kept, want); err != nil {
+			return err
+		}
+	}
+	if err := c.client.Create(ctx, want, client.FieldOwner(v1alpha1.ManagedBy)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return c.refused(terms, name, err)
+	}
+	c.log.Info("a consumer has a claim here", "peer", terms.Consumer.Name, "namespace", tw.Name, "claim", name, "size", size.String(), "again", kept != nil)
+	return c.count(ctx, terms.Contract)
+}
+
+// refused tells the consumer of what the API server refuses; the rest is for this side.
+func (c *Claims) refused(terms *grants.Terms, name string, err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		no := &api.Error{Code: api.CodeForbidden, Message: "claim " + name, Reason: grants.Cut(err.Error(), 500)}
+		c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: "claim " + name, Why: no.Reason, Usual: true})
+		return no
+	}
+	return fmt.Errorf("making claim %s: %w", name, err)
+}
+
+func labels(terms *grants.Terms, home string, uid types.UID) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: terms.Consumer.Compact, v1alpha1.LabelConsumerName: grants.LabelValue(terms.Consumer.Name),
+		v1alpha1.LabelContract: terms.Contract, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: string(uid),
+	}
+}
+
+// theirs reports whether a claim or a volume was made for this consumer.
+func theirs(o metav1.Object, consumer grants.Consumer) bool {
+	l := o.GetLabels()
+	return l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && l[v1alpha1.LabelConsumer] == consumer.Compact && l[v1alpha1.LabelHomeClaim] != ""
+}
+
+// fits says why so much more is beyond the contract, or nil.
+func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Quantity) error {
+	allowed, granted := terms.Limit[corev1.ResourceStorage]
+	if !granted || allowed.Sign() <= 0 {
+		return &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage 20Gi"}
+	}
+	used, have, err := c.used(ctx, terms.Contract)
+	if err != nil {
+		return err
+	}
+	sum := used.DeepCopy()
+	sum.Add(size)
+	if sum.Cmp(allowed) <= 0 && have < maxClaims {
+		return nil
+	}
+	no := &api.Error{
+		Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s would be exceeded", terms.Contract),
+		Reason: fmt.Sprintf("storage: the claim asks for %s, %s of %s is in use", size.String(), used.String(), allowed.String()),
+	}
+	if have >= maxClaims {
+		no.Reason = fmt.Sprintf("%d claims are kept under it, more are not allowed", have)
+	}
+	c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: "claim of " + size.String(), Why: no.Reason, Usual: true})
+	return no
+}
+
+// maxClaims is how many claims there may be under a contract, whatever their size.
+const maxClaims = 1000
+
+// used sums up what the claims under a contract ask for, and counts them.
+func (c *Claims) used(ctx context.Context, contract string) (sum resource.Quantity, have int, err error) {
+	var claims corev1.PersistentVolumeClaimList
+	if err := c.live.List(ctx, &claims, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contract}); err != nil {
+		return sum, 0, fmt.Errorf("summing up claims: %w", err)
+	}
+	for i := range claims.Items {
+		sum.Add(claims.Items[i].Spec.Resources.Requests[corev1.ResourceStorage])
+	}
+	return sum, len(claims.Items), nil
+}
+
+// count has the contract say how much of its storage is in use.
+func (c *Claims) count(ctx context.Context, contract string) error {
+	sum, _, err := c.used(ctx, contract)
+	if err == nil {
+		c.allocations.SetStorage(contract, sum)
+	}
+	return err
+}
+
+// DeleteClaim answers DELETE remote.ClaimPath?contract=ID&uid=UID: the claim of that UID, and the data of its volume, are deleted from then on;
+// as soon as no guest uses it any more. One that is not there is deleted already.
+func (c *Claims) DeleteClaim(w http.ResponseWriter, r *http.Request, consumerID string) {
+	door.Answer(c.log, w, struct{}{}, c.delete(r, consumerID))
+}
+
+func (c *Claims) delete(r *http.Request, consumerID string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), claimTimeout)
+	defer cancel()
+	terms, err := c.contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err != nil {
+		return err
+	}
+	home, name, uid := r.PathValue("home"), r.PathValue("claim"), r.URL.Query().Get("uid")
+	if err := check(home, name); err != nil {
+		return err
+	}
+	if err := remote.CheckClaimUID(uid); err != nil {
+		return &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: terms.Consumer.Compact, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: uid}
+	var claims corev1.PersistentVolumeClaimList
+	var volumes corev1.PersistentVolumeList
+	if err := errors.Join(c.live.List(ctx, &claims, which), c.live.List(ctx, &volumes, which)); err != nil {
+		return fmt.Errorf("looking for claim %s: %w", name, err)
+	}
+	named := map[string]bool{} // volumes
+	for i := range volumes.Items {
+		named[volumes.Items[i].Name] = true
+	}
+	for i := range claims.Items {
+		if v := claims.Items[i].Spec.VolumeName; v != "" {
+			named[v] = true // it may not be labelled yet
+		}
+	}
+	for volume := range named { // first: a claim that is gone would leave it kept
+		if err := c.release(ctx, volume); err != nil {
+			return err
+		}
+	}
+	for i := range claims.Items {
+		err := c.client.Delete(ctx, &claims.Items[i], client.Preconditions{UID: &claims.Items[i].UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting claim %s/%s: %w", claims.Items[i].Namespace, claims.Items[i].Name, err)
+		}
+	}
+	if len(claims.Items)+len(named) > 0 {
+		c.log.Info("a consumer deleted a claim and its data", "peer", terms.Consumer.Name, "namespace", home, "claim", name)
+	}
+	return c.count(ctx, terms.Contract)
+}
+
+// release has the cluster delete a volume as soon as no claim has it.
+func (c *Claims) release(ctx context.Context, volume string) error {
+	const policy = `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`
+	err := c.client.Patch(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}, client.RawPatch(types.MergePatchType, []byte(policy)))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("having volume %s deleted: %w", volume, err)
+	}
+	return nil
+}

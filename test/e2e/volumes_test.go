@@ -1,0 +1,209 @@
+//go:build lab
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// stores are two pods that share no node, each with a claim.
+const stores = `
+apiVersion: v1
+kind: Service
+metadata: {name: store, namespace: shop}
+spec: {clusterIP: None, selector: {app: store}, ports: [{port: 8080}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: store, namespace: shop}
+spec:
+  serviceName: store
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec:
+      terminationGracePeriodSeconds: 2
+      securityContext: {runAsUser: 1000}
+      affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: store}}}]}}
+      containers:
+      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}},
+         readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}, volumeMounts: [{name: data, mountPath: /data}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 300Mi}}}
+`
+
+// TestVolumesAreWhereTheirPodsAre: a claim has its volume where its pod goes, at home or at a peer, and the pod comes back to its data; nothing
+// but its owner's word deletes that.
+func TestVolumesAreWhereTheirPodsAre(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	ask := []string{"--cpu", "300m", "--memory", "256Mi", "--pods", "10", "--storage", "1Gi"}
+	eventually(t, 30*time.Second, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+	kith(t, bob, "share", "--storage", "2Gi")
+	befriend(t, alice, bob, ask...)
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop", "--volumes", "anywhere")
+	apply(t, alice, stores)
+	spread := func() (at string) { // which is at bob
+		t.Helper()
+		for _, p := range waitReady(t, alice, 2, "-n", "shop", "-l", "app=store") {
+			if p.Spec.NodeName == "kith-bob" {
+				at += p.Metadata.Name
+			}
+		}
+		return at
+	}
+	there := spread()
+	if there != "store-0" && there != "store-1" {
+		t.Fatalf("%q at bob\n%s", there, kubectl(t, alice, "-n", "shop", "get", "pods,pvc", "-o", "wide"))
+	}
+	write := func(pod string) {
+		t.Helper()
+		out, errs, err := alice.Exec(t.Context(), "sh", "-c", "echo of "+pod+" > /tmp/word && kith-k8s kubectl -n shop cp /tmp/word "+pod+":/data/word")
+		if err != nil {
+			t.Fatalf("%s: %v %s%s", pod, err, out, errs)
+		}
+	}
+	reads := func(pod string) {
+		t.Helper()
+		if out := kubectl(t, alice, "-n", "shop", "exec", pod, "--", "/bin/cat", "/data/word"); strings.TrimSpace(out) != "of "+pod {
+			t.Errorf("%s reads %q", pod, out)
+		}
+	}
+	write("store-0")
+	write("store-1")
+	twin := twinAt(t, bob, "shop")
+	t.Logf("%s\n%s\n%s", kubectl(t, alice, "-n", "shop", "get", "pods,pvc", "-o", "wide"), kubectl(t, alice, "get", "pv"), kubectl(t, bob, "-n", twin, "get", "pods,pvc", "-o", "wide"))
+
+	t.Run("a pod comes back to its data", func(t *testing.T) {
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "store-0", "store-1")
+		if now := spread(); now != there {
+			t.Errorf("%s was at bob, and now %s", there, now)
+		}
+		reads("store-0")
+		reads("store-1")
+	})
+
+	t.Run("nothing takes more than the contract grants", func(t *testing.T) {
+		apply(t, alice, `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: large, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 800Mi}}}
+`+strings.Replace(place("large", "shop", "kith-bob"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: large}}]\n  containers:", 1))
+		eventually(t, time.Minute, "the scheduler says why", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "pod", "large", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
+			if !strings.Contains(out, "did not have enough free storage") {
+				return instead(out)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "delete", "pod/large", "pvc/large")
+	})
+
+	t.Run("a class that makes volumes at home only is refused", func(t *testing.T) {
+		out, err := alice.KubectlInput(t.Context(), strings.NewReader(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: other, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Mi}}}
+`), "apply", "-f", "-")
+		if err == nil || !strings.Contains(out+err.Error(), "those of class fast cannot: name the class kith, or none") {
+			t.Errorf("%s %v", out, err)
+		}
+	})
+
+	volumes := fmt.Sprintf("shop/data-%s (300Mi at bob)", there)
+	t.Run("nothing ends that leaves volumes behind", func(t *testing.T) {
+		for _, command := range [][]string{{"unoffload", "shop"}, {"unpeer", "bob", "--yes"}, {"unpeer", "bob", "--dry-run"}, {"forget", "bob", "--yes"}} {
+			out, err := alice.Kith(t.Context(), command...)
+			if err == nil || !strings.Contains(out+err.Error(), volumes) || !strings.Contains(out+err.Error(), "--delete-volumes") {
+				t.Errorf("kith %s: %s %v", strings.Join(command, " "), out, err)
+			}
+		}
+		spread()
+		reads(there)
+	})
+
+	images := func() (n int) {
+		all, err := os.ReadDir(bob.Path("/var/lib/kith/k8s/storage"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if filepath.Ext(f.Name()) == ".img" {
+				n++
+			}
+		}
+		return n
+	}
+	t.Run("a volume is as large as it says", func(t *testing.T) {
+		// kubectl may hang when the other end of a copy has ended, as it does with any kubelet.
+		out, errs, err := alice.Exec(t.Context(), "sh", "-c", "truncate -s 350M /tmp/large && timeout 30 kith-k8s kubectl -n shop cp /tmp/large "+there+":/data/large")
+		if err == nil || !strings.Contains(out+errs, "no space left on device") {
+			t.Errorf("%v %s%s", err, out, errs)
+		}
+		reads(there)
+	})
+
+	t.Run("data outlives a contract that its provider ends", func(t *testing.T) {
+		kith(t, bob, "unpeer", "alice", "--yes")
+		eventually(t, time.Minute, "bob keeps the volume, and nothing else", func() string {
+			if out := kubectl(t, bob, "get", "namespaces", "-l", "kith.dev/home-namespace=shop", "-o", "name"); out != "" {
+				return instead(out)
+			}
+			out := kubectl(t, bob, "get", "pv", "-l", "kith.dev/consumer-name=alice", "-o", `jsonpath={.items[*].status.phase} {.items[*].metadata.annotations.kith\.dev/kept-until}`)
+			if kept, until, _ := strings.Cut(out, " "); kept != "Released" || until == "" {
+				return instead(out)
+			}
+			return ""
+		})
+		if n := images(); n != 1 {
+			t.Errorf("%d file systems of guests at bob", n)
+		}
+		eventually(t, time.Minute, "the pod waits for its volume", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "pod", there, "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="PodScheduled")].reason}`)
+			if strings.TrimSpace(out) != "Unschedulable" {
+				return instead(out)
+			}
+			return ""
+		})
+		kith(t, alice, append([]string{"peer", "bob", "--wait=false"}, ask...)...)
+		eventually(t, 30*time.Second, "bob is asked", func() string {
+			if len(requests(t, bob)) == 0 {
+				return "no request"
+			}
+			return ""
+		})
+		kith(t, bob, "accept", "alice", "--yes")
+		if now := spread(); now != there {
+			t.Errorf("%s was at bob, and now %s", there, now)
+		}
+		reads(there)
+	})
+
+	t.Run("a word of its owner deletes it", func(t *testing.T) {
+		kith(t, alice, "unpeer", "bob", "--yes", "--delete-volumes")
+		eventually(t, time.Minute, "nothing of it is left at bob", func() string {
+			if out := kubectl(t, bob, "get", "pv", "-o", "name"); out != "" || images() != 0 {
+				return fmt.Sprintf("%s, %d file systems", out, images())
+			}
+			return ""
+		})
+		eventually(t, time.Minute, "nor of the claim here", func() string {
+			return kubectl(t, alice, "get", "pv", "-o", `jsonpath={range .items[?(@.spec.csi)]}{.metadata.name} {end}`)
+		})
+		other := map[string]string{"store-0": "store-1", "store-1": "store-0"}[there]
+		reads(other)
+	})
+}
