@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -189,16 +188,8 @@ func watched(ctx context.Context, kube, direct kubernetes.Interface, where strin
 
 // modes tethers alice to bob and back, whose policy answers: the commands, and until her kubectl is at bob's and at her own again.
 func modes(ctx context.Context, r *rig) error {
-	if err := r.laptops(ctx); err != nil {
+	if err := r.ready(ctx); err != nil { // their Kubernetes may sleep by now
 		return err
-	}
-	for _, n := range []*node{r.alice, r.bob} {
-		if _, err := until(ctx, "kithd is ready", func() bool {
-			s, err := n.kith.Status(ctx)
-			return err == nil && s.Engine.State == api.EngineReady
-		}); err != nil {
-			return err
-		}
 	}
 	mine, err := r.alice.kith.Status(ctx)
 	if err != nil {
