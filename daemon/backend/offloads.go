@@ -158,11 +158,9 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome}
 	if o.Volumes == api.VolumesAnywhere {
 		nso.Spec.Volumes = v1alpha1.VolumesAnywhere
-		if before.Spec.Volumes != nso.Spec.Volumes {
-			if err := c.checkVolumes(ctx, namespace); err != nil {
-				return api.Offload{}, err
-			}
-		}
+	}
+	if err := c.checkVolumes(ctx, namespace, before.Spec.Volumes, nso.Spec.Volumes); err != nil {
+		return api.Offload{}, err
 	}
 	if o.Mapping == api.MappingSameName {
 		nso.Spec.Mapping = v1alpha1.MappingSameName

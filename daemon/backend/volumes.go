@@ -129,8 +129,22 @@ func (c *Cluster) deleteVolume(ctx context.Context, v *corev1.PersistentVolume, 
 	return client.IgnoreNotFound(err)
 }
 
-// checkVolumes refuses to let volumes of a namespace be anywhere while it has claims that could not follow.
-func (c *Cluster) checkVolumes(ctx context.Context, namespace string) error {
+// checkVolumes refuses to let volumes of a namespace be anywhere while it has claims that could not follow, and to keep them home again while
+// some are at peers: pods that are made from then on would wait for ever.
+func (c *Cluster) checkVolumes(ctx context.Context, namespace string, was, is v1alpha1.VolumePlace) error {
+	switch {
+	case was == v1alpha1.VolumesAnywhere && is != was:
+		held, err := c.held(ctx, "", namespace)
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		return &api.Error{
+			Code: api.CodeConflict, Message: "volumes of " + namespace + " cannot be at home only", Field: "volumes", Reason: "some are at peers: " + volumes.Words(held),
+			Do: "say --volumes anywhere as before, or delete their claims first",
+		}
+	case is != v1alpha1.VolumesAnywhere || was == is:
+		return nil
+	}
 	var claims corev1.PersistentVolumeClaimList
 	var all corev1.PersistentVolumeList
 	var classes storagev1.StorageClassList

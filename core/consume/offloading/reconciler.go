@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -379,10 +380,29 @@ func (r *Reconciler) WaitInForce(ctx context.Context, nso *v1alpha1.NamespaceOff
 			r.log.Debug("probe of the admission policy", "namespace", nso.Namespace, "err", err)
 			return apierrors.IsForbidden(err) || apierrors.IsInvalid(err), nil // others forbid this pod; nothing to learn
 		}
-		return tolerates(probe) == want, nil
+		return tolerates(probe) == want && r.volumesInForce(ctx, nso), nil
 	})
 	if err != nil {
 		return fmt.Errorf("namespace %s: the API server does not let its pods abroad: %w", nso.Namespace, err)
 	}
 	return nil
+}
+
+// volumesInForce reports whether a claim created in the namespace now would get a volume that may be anywhere, where it is to.
+func (r *Reconciler) volumesInForce(ctx context.Context, nso *v1alpha1.NamespaceOffloading) bool {
+	if nso.Spec.Volumes != v1alpha1.VolumesAnywhere {
+		return true
+	}
+	probe := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "kith-probe-", Namespace: nso.Namespace},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1")}},
+		},
+	}
+	if err := r.client.Create(ctx, probe, client.DryRunAll); err != nil {
+		r.log.Debug("probe of the admission policy of claims", "namespace", nso.Namespace, "err", err)
+		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) // as with pods
+	}
+	return probe.Spec.StorageClassName != nil && *probe.Spec.StorageClassName == v1alpha1.StorageClassName
 }

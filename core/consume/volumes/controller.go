@@ -208,6 +208,7 @@ func (c *Controller) volume(ctx context.Context, r ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, err
 	}
 	if err := c.discard(ctx, &v); err != nil {
+		c.events.Eventf(&v, nil, corev1.EventTypeWarning, "VolumeFailedDelete", "Delete", "its data is not deleted yet, and that is tried again: %s", said(err))
 		return ctrl.Result{}, fmt.Errorf("data of volume %s: %w", v.Name, err)
 	}
 	if err := c.client.Delete(ctx, &v, client.Preconditions{UID: &v.UID}); client.IgnoreNotFound(err) != nil {
@@ -269,6 +270,7 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 		if err := c.create(ctx, &back); err != nil {
 			return nil, fmt.Errorf("claim of class %s: %w", class.Name, err)
 		}
+		c.events.Eventf(claim, nil, corev1.EventTypeNormal, "Provisioning", "Provision", "waiting for a volume of class %s at %s, which stands behind it: claim %s/%s", class.Name, node, Namespace, name)
 		return nil, errPending
 	} else if err != nil {
 		return nil, err
