@@ -67,6 +67,9 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string, ag
 	return nil
 }
 
+// longestName leaves room in a file's name, of 255 bytes, for what is made beside a folder.
+const longestName = 200
+
 // errNoFolders: the node that the scheduler chose has no folders of volumes, as a peer's has none.
 var errNoFolders = errors.New("keeps no folders of volumes")
 
@@ -96,6 +99,7 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 		return nil, controller.ProvisioningFinished, fmt.Errorf("selector: storage class %s makes new volumes, it cannot select one", Class)
 	}
 	name := fmt.Sprintf("%s_%s_%s", o.PVName, o.PVC.Namespace, o.PVC.Name)
+	name = name[:min(len(name), longestName)] // the rest is for people
 	root, node, at := f.root, f.node, name
 	var err error
 	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {

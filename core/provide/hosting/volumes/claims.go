@@ -172,22 +172,25 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Qu
 	}
 	sum := used.DeepCopy()
 	sum.Add(size)
-	if sum.Cmp(allowed) <= 0 && have < maxClaims {
+	pods := terms.Limit[corev1.ResourcePods]
+	most := int(pods.Value()) + moreClaims
+	if sum.Cmp(allowed) <= 0 && have < most {
 		return nil
 	}
 	no := &api.Error{
 		Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s would be exceeded", terms.Contract),
 		Reason: fmt.Sprintf("storage: the claim asks for %s, %s of %s is in use", size.String(), used.String(), allowed.String()),
 	}
-	if have >= maxClaims {
-		no.Reason = fmt.Sprintf("%d claims are kept under it, more are not allowed", have)
+	if have >= most {
+		no.Reason = fmt.Sprintf("%d claims are kept under it: one for each pod that it grants and %d more are allowed", have, moreClaims)
 	}
 	c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: "claim of " + size.String(), Why: no.Reason, Usual: true})
 	return no
 }
 
-// maxClaims is how many claims there may be under a contract, whatever their size.
-const maxClaims = 1000
+// moreClaims is how many claims there may be under a contract beside one for each pod that it grants, whatever their size: a file system that is
+// mounted takes memory of the kernel, which is nobody's.
+const moreClaims = 10
 
 // used sums up what the claims under a contract ask for, and counts them.
 func (c *Claims) used(ctx context.Context, contract string) (sum resource.Quantity, have int, err error) {

@@ -190,6 +190,17 @@ func TestAClaimIsMadeWithinTheContract(t *testing.T) {
 	}
 }
 
+// However small they are: bob has five pods.
+func TestClaimsAreCounted(t *testing.T) {
+	p := newProvider(t)
+	for i := range 15 {
+		p.want(200, "", "PUT", "bob", "bob-1", fmt.Sprint("c", i), fmt.Sprintf("a%x", i), "1")
+	}
+	p.want(403, "15 claims are kept under it", "PUT", "bob", "bob-1", "c15", "af0", "1")
+	p.want(200, "", "DELETE", "bob", "bob-1", "c3", "a3", "")
+	p.want(200, "", "PUT", "bob", "bob-1", "c15", "af0", "1")
+}
+
 func TestNothingIsLentThatTheContractDoesNotName(t *testing.T) {
 	p := newProvider(t)
 	terms := *p.contracts.Of("bob-1")
