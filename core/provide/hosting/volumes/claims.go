@@ -134,7 +134,7 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 		return c.refused(terms, name, err)
 	}
 	c.log.Info("a consumer has a claim here", "peer", terms.Consumer.Name, "namespace", tw.Name, "claim", name, "size", size.String(), "again", kept != nil)
-	return c.count(ctx, terms.Contract)
+	return c.count(ctx, terms.Consumer.Compact, terms.Contract)
 }
 
 // refused tells the consumer of what the API server refuses; the rest is for this side.
@@ -166,7 +166,7 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Qu
 	if !granted || allowed.Sign() <= 0 {
 		return &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage 20Gi"}
 	}
-	used, have, err := c.used(ctx, terms.Contract)
+	used, have, err := c.used(ctx, terms.Consumer.Compact, terms.Contract)
 	if err != nil {
 		return err
 	}
@@ -192,21 +192,25 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Qu
 // mounted takes memory of the kernel, which is nobody's.
 const moreClaims = 10
 
-// used sums up what the claims under a contract ask for, and counts them.
-func (c *Claims) used(ctx context.Context, contract string) (sum resource.Quantity, have int, err error) {
+// used sums up what the claims of a consumer ask for that are under a contract now, and counts them. A claim outlives the contract that it was
+// made under when the next takes over its namespace.
+func (c *Claims) used(ctx context.Context, consumer, contract string) (sum resource.Quantity, have int, err error) {
 	var claims corev1.PersistentVolumeClaimList
-	if err := c.live.List(ctx, &claims, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contract}); err != nil {
+	if err := c.live.List(ctx, &claims, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer}); err != nil {
 		return sum, 0, fmt.Errorf("summing up claims: %w", err)
 	}
 	for i := range claims.Items {
-		sum.Add(claims.Items[i].Spec.Resources.Requests[corev1.ResourceStorage])
+		if c.contracts.Twin(claims.Items[i].Namespace).Contract == contract {
+			sum.Add(claims.Items[i].Spec.Resources.Requests[corev1.ResourceStorage])
+			have++
+		}
 	}
-	return sum, len(claims.Items), nil
+	return sum, have, nil
 }
 
 // count has the contract say how much of its storage is in use.
-func (c *Claims) count(ctx context.Context, contract string) error {
-	sum, _, err := c.used(ctx, contract)
+func (c *Claims) count(ctx context.Context, consumer, contract string) error {
+	sum, _, err := c.used(ctx, consumer, contract)
 	if err == nil {
 		c.allocations.SetStorage(contract, sum)
 	}
@@ -264,7 +268,7 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 	if len(claims.Items)+len(named) > 0 {
 		c.log.Info("a consumer deleted a claim and its data", "peer", terms.Consumer.Name, "namespace", home, "claim", name)
 	}
-	return c.count(ctx, terms.Contract)
+	return c.count(ctx, terms.Consumer.Compact, terms.Contract)
 }
 
 // release has the cluster delete a volume as soon as no claim has it.

@@ -81,7 +81,7 @@ func (c *Claims) label(ctx context.Context, v *corev1.PersistentVolume) error {
 			return fmt.Errorf("noting whose volume %s is: %w", v.Name, err)
 		}
 	}
-	return c.count(ctx, claim.Labels[v1alpha1.LabelContract])
+	return c.count(ctx, claim.Labels[v1alpha1.LabelConsumer], c.contracts.Twin(claim.Namespace).Contract)
 }
 
 // keep waits until the time of a volume is over that nobody has any more.
@@ -98,7 +98,7 @@ func (c *Claims) keep(ctx context.Context, v *corev1.PersistentVolume) (ctrl.Res
 		}
 		c.log.Info("the claim of a guest's volume is gone; the data is kept", "volume", v.Name, "peer", v.Labels[v1alpha1.LabelConsumerName],
 			"claim", v.Annotations[v1alpha1.AnnotationHomeClaim], "until", until)
-		if err := c.count(ctx, v.Labels[v1alpha1.LabelContract]); err != nil {
+		if err := c.count(ctx, v.Labels[v1alpha1.LabelConsumer], v.Labels[v1alpha1.LabelContract]); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
