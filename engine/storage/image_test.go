@@ -69,6 +69,9 @@ func TestAVolumeOfAGuestIsAsLargeAsItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if err := os.Chmod(data, os.ModeSetgid|0o770); err != nil { // as an fsGroup has it
+		t.Fatal(err)
+	}
 	mount := filepath.Dir(data)
 	if err := unix.Unmount(mount, 0); err != nil {
 		t.Fatal(err)
@@ -80,6 +83,10 @@ func TestAVolumeOfAGuestIsAsLargeAsItSays(t *testing.T) {
 		if err := mountImages(f.root); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(data, &st); err != nil || st.Mode&0o7777 != 0o2770 {
+		t.Errorf("after a restart its mode is %o, %v", st.Mode&0o7777, err)
 	}
 	if word, err := os.ReadFile(filepath.Join(data, "word")); err != nil || string(word) != "here" {
 		t.Errorf("%q, %v", word, err)

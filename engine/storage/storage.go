@@ -141,18 +141,25 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 	}, controller.ProvisioningFinished, nil
 }
 
-// makeFolder makes a volume's folder; one that is there is right.
+// makeFolder makes a volume's folder; one that is there is right, and its mode is what the pods' owner, or an fsGroup, made it.
 func makeFolder(in, name string) error {
 	root, err := os.OpenRoot(in)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	half := name + ".half"
+	if err := root.Mkdir(half, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	// Whatever user the container runs as may write; nobody on the laptop gets here, the root is 0700.
-	return root.Chmod(name, 0o777)
+	if err := root.Chmod(half, 0o777); err != nil {
+		return err
+	}
+	return root.Rename(half, name)
 }
 
 // Delete removes the folder with all that is in it. One on another node is removed by that node, which must be there to see it; it went with a

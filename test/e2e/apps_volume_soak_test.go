@@ -40,6 +40,8 @@ func TestPostgresOnAVolumeAtAPeerLosesNothing(t *testing.T) {
 	if !strings.Contains(string(text), scratch) {
 		t.Fatal("postgres.yaml has its data elsewhere")
 	}
+	// Else the kubelet gives the group rights on each start of the pod, and PostgreSQL refuses a folder that others may read.
+	text = []byte(strings.Replace(string(text), "fsGroup: 999,", "fsGroup: 999, fsGroupChangePolicy: OnRootMismatch,", 1))
 	apply(t, w.alice, strings.Replace(string(text), scratch, "", 1)+`
   volumeClaimTemplates:
   - metadata: {name: data}
