@@ -24,7 +24,8 @@ func TestUnoffloadSaysWhatHoldsThePods(t *testing.T) {
 	const why = "pod web stays at bob: The disruption budget web needs 2 healthy pods and has 2 currently"
 	synctest.Test(t, func(t *testing.T) {
 		nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, Finalizers: []string{v1alpha1.FinalizerOffloading}}}
-		c := &Cluster{Client: ledgertest.Over(t, fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(nso).WithObjects(nso).Build())}
+		live := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(nso).WithObjects(nso).Build()
+		c := &Cluster{Client: ledgertest.Over(t, live), Fresh: live}
 		var said []string
 		unoffload := func(ctx context.Context, o api.UnoffloadOptions) *api.Error {
 			said = nil

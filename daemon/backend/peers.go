@@ -97,7 +97,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 			add(f.used[pod.Spec.NodeName], requestsOf(pod))
 		}
 	}
-	held, err := c.held(ctx, "", "")
+	held, err := held(ctx, c.Client, "", "")
 	if err != nil {
 		return f, err
 	}

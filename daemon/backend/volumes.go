@@ -61,10 +61,10 @@ func volumeOf(pv *corev1.PersistentVolume) (api.Volume, bool) {
 	return v, true
 }
 
-// held are the volumes of this cluster at a peer, or at all peers of a namespace.
-func (c *Cluster) held(ctx context.Context, peer, namespace string) ([]corev1.PersistentVolume, error) {
+// held are the volumes of this cluster at a peer, or at all peers of a namespace. What is decided by them is read past the cache.
+func held(ctx context.Context, from client.Reader, peer, namespace string) ([]corev1.PersistentVolume, error) {
 	var all corev1.PersistentVolumeList
-	if err := c.Client.List(ctx, &all); err != nil {
+	if err := from.List(ctx, &all); err != nil {
 		return nil, internal(fmt.Errorf("see which volumes are at peers: %w", err))
 	}
 	return volumes.Held(all.Items, peer, namespace), nil
@@ -73,7 +73,7 @@ func (c *Cluster) held(ctx context.Context, peer, namespace string) ([]corev1.Pe
 // letGo refuses what would end volumes at a peer, or at all of a namespace, unless they may be deleted; then it deletes them, with their claims.
 // In a dry run it only refuses. what is said to be done, command how it deletes them.
 func (c *Cluster) letGo(ctx context.Context, peer, namespace, what, command string, may bool, dry api.DryRun, report func(api.Progress)) error {
-	held, err := c.held(ctx, peer, namespace)
+	held, err := held(ctx, c.Fresh, peer, namespace)
 	if err != nil || len(held) == 0 {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *Cluster) leaveVolumes(ctx context.Context, peer, name string, options a
 	if !options.LeaveVolumes {
 		return c.letGo(ctx, peer, "", "the end of the peering with "+name, "kith unpeer "+name, bool(options.DeleteVolumes), options.DryRun, report)
 	}
-	held, err := c.held(ctx, peer, "")
+	held, err := held(ctx, c.Fresh, peer, "")
 	if err == nil && len(held) > 0 && !bool(options.DryRun) {
 		report(api.Progress{Message: fmt.Sprintf("leaving volumes at %s, which keeps them for seven days: %s", name, volumes.Words(held))})
 	}
@@ -134,7 +134,7 @@ func (c *Cluster) deleteVolume(ctx context.Context, v *corev1.PersistentVolume, 
 func (c *Cluster) checkVolumes(ctx context.Context, namespace string, was, is v1alpha1.VolumePlace) error {
 	switch {
 	case was == v1alpha1.VolumesAnywhere && is != was:
-		held, err := c.held(ctx, "", namespace)
+		held, err := held(ctx, c.Fresh, "", namespace)
 		if err != nil || len(held) == 0 {
 			return err
 		}

@@ -169,14 +169,14 @@ func packetFilter(report func(api.Finding)) {
 	}
 }
 
-// volumes looks whether the built-in Kubernetes can make volumes of guests as large as they may be and no larger (engine/storage).
+// volumes looks whether the built-in Kubernetes can make volumes of guests, each a file system of its own (engine/storage).
 func volumes(report func(api.Finding)) {
 	_, err := exec.LookPath("mkfs.ext4")
 	if err != nil {
 		_, err = programOf("mkfs.ext4")
 	}
 	if err != nil {
-		report(about{area: api.AreaDisk}.warn("volumes", "nothing limits how much peers write to their volumes here", "the program mkfs.ext4 is not installed", "install the package e2fsprogs"))
+		report(about{area: api.AreaDisk}.warn("volumes", "peers get no volumes here", "the program mkfs.ext4, which makes them, is not installed", "install the package e2fsprogs"))
 	}
 }
 

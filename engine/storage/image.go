@@ -25,11 +25,13 @@ const (
 const leastImage = 8 << 20
 
 // errNoMkfs: the program that makes file systems is not installed.
-var errNoMkfs = errors.New("mkfs.ext4 is not installed")
+var errNoMkfs = errors.New("mkfs.ext4 is not installed (e2fsprogs), and volumes of guests are file systems of their own")
 
-// mkfs finds the program, which many keep out of their PATH.
+// mkfsAt is where the program may be, which many keep out of their PATH.
+var mkfsAt = []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"}
+
 func mkfs() (string, error) {
-	for _, path := range []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"} {
+	for _, path := range mkfsAt {
 		if found, err := exec.LookPath(path); err == nil {
 			return found, nil
 		}

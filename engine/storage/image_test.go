@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -143,4 +144,25 @@ func TestOnlyFilesAreMounted(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(root, "pvc-2")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a folder was made for it")
 	}
+}
+
+// Where the size of a guest's volume could not be held to, there is none: a folder would take the whole disk.
+func TestAGuestGetsNoVolumeWithoutALimit(t *testing.T) {
+	refused := func(what, node string, f *folders) {
+		t.Helper()
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.GuestStorageClass}}
+		pv, _, err := f.Provision(t.Context(), controller.ProvisionOptions{StorageClass: class, PVName: "pvc-1", PVC: claim(node, corev1.ReadWriteOnce)})
+		if pv != nil || err == nil {
+			t.Errorf("%s: %+v, %v", what, pv, err)
+		}
+		if left, err := os.ReadDir(f.root); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", what, left, err)
+		}
+	}
+	joined := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Annotations: map[string]string{AnnotationRoot: "/volumes"}}}
+	refused("a node that joined", "bob", &folders{root: t.TempDir(), node: "alice", other: func(context.Context, string) (*corev1.Node, error) { return joined, nil }})
+	was := mkfsAt
+	defer func() { mkfsAt = was }()
+	mkfsAt = []string{"/nowhere/mkfs.ext4"}
+	refused("no mkfs", "alice", &folders{root: t.TempDir(), node: "alice"})
 }

@@ -1,6 +1,6 @@
 // Package storage gives persistent volume claims a folder of this laptop: the default storage class, called
 // local-path as in K3s, without helper pods. Capacity is noted, not enforced, but for volumes of guests: each of them is a file system of its
-// own in a file, as long as mkfs.ext4 is installed, so that none fills the disk of the laptop.
+// own in a file, so that none fills the disk of the laptop. Where mkfs.ext4 is not installed, and on nodes that joined, guests get none.
 //
 // It answers only claims whose pod was scheduled to this node, or to one that joined it: a claim bound for another laptop is not its own. Volumes
 // on nodes that joined are noted here, at the server; their folders are made and removed there (Keep), where nobody may write volumes.
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,16 +101,17 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 	name = name[:min(len(name), longestName)] // the rest is for people
 	root, node, at := f.root, f.node, name
 	var err error
+	ofGuest := o.StorageClass.Name == v1alpha1.GuestStorageClass
 	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {
 		node = selected
+		if ofGuest { // its size would be no limit there
+			return nil, controller.ProvisioningReschedule, fmt.Errorf("node %s keeps no volumes of guests", node)
+		}
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
-	} else if o.StorageClass.Name == v1alpha1.GuestStorageClass {
+	} else if ofGuest {
 		size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
 		if err = makeImage(ctx, filepath.Join(root, name), size.Value()); err == nil {
 			at = filepath.Join(name, inImage)
-		} else if errors.Is(err, errNoMkfs) {
-			slog.Warn("a guest's volume is a folder, and nothing limits its size: install e2fsprogs", "volume", o.PVName)
-			err = makeFolder(root, name)
 		}
 	} else {
 		err = makeFolder(root, name)

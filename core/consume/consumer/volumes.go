@@ -46,10 +46,10 @@ func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid t
 	return volumes.ErrNoContract
 }
 
-// keeps says which volumes of a home namespace a peer keeps; "" when there are none.
+// keeps says which volumes of a home namespace a peer keeps; "" when there are none. It asks past the cache, which may not show a new one yet.
 func (f *Fleet) keeps(ctx context.Context, peer, namespace string) (string, error) {
 	var all corev1.PersistentVolumeList
-	if err := f.Client.List(ctx, &all); err != nil {
+	if err := f.Fresh.List(ctx, &all); err != nil {
 		return "", fmt.Errorf("see which volumes are at %s: %w", peer, err)
 	}
 	return volumes.Words(volumes.Held(all.Items, peer, namespace)), nil

@@ -17,9 +17,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// virtual is the label that the nodes of peers have, and no other (core/consume/offloading).
-const virtual = "kith.dev/virtual"
-
 // Objects are the storage class kith and what tells the scheduler that its capacity counts (KEP-1472).
 func Objects() []client.Object {
 	managed := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
@@ -70,7 +67,7 @@ func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Resul
 		}
 		add("at."+ctr.Spec.Peer, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer}}, left)
 	}
-	add("home", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: virtual, Operator: metav1.LabelSelectorOpDoesNotExist}}}, unbounded)
+	add("home", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: metav1.LabelSelectorOpDoesNotExist}}}, unbounded)
 
 	var have storagev1.CSIStorageCapacityList
 	if err := c.fresh.List(ctx, &have, client.InNamespace(Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
