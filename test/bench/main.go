@@ -162,13 +162,15 @@ func bench(ctx context.Context, o options) error {
 		log.Printf("%s: %s", g.name, g.what)
 		r.report.Enter(g.name)
 		began := time.Now()
-		if err := r.measure(ctx, g); err != nil {
-			log.Printf("%s failed: %v", g.name, err)
-			failed = append(failed, g.name+": "+err.Error())
-		}
+		err := r.measure(ctx, g)
 		r.report.Leave(time.Since(began))
 		if r.lab != nil {
 			r.profile(ctx, g.name, "heap")
+		}
+		if err != nil {
+			log.Printf("%s failed: %v", g.name, err)
+			failed = append(failed, g.name+": "+err.Error())
+			r.down() // what it left is not known, such as a laptop without power; the next group has a lab made
 		}
 		if ctx.Err() != nil {
 			break

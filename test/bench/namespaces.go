@@ -41,7 +41,7 @@ func namespaces(ctx context.Context, r *rig) error {
 		return err
 	}
 	twins := func() int { return r.bob.twins(ctx, "many-") }
-	if _, err := until(ctx, "every namespace has a twin", func() bool { return twins() == manyNamespaces }); err != nil {
+	if _, err := untilWithin(ctx, 5*patience, "every namespace has a twin", func() bool { return twins() == manyNamespaces }); err != nil {
 		return err
 	}
 	pause(ctx, settle)
@@ -69,7 +69,7 @@ func namespaces(ctx context.Context, r *rig) error {
 	}); err != nil {
 		return err
 	}
-	if _, err := until(ctx, "every twin is gone", func() bool { return twins() == 0 }); err != nil {
+	if _, err := untilWithin(ctx, 5*patience, "every twin is gone", func() bool { return twins() == 0 }); err != nil {
 		return err
 	}
 	r.report.Add(fmt.Sprintf("%d namespaces deleted at home, until they are gone at the peer: rate", manyNamespaces), "/s", manyNamespaces/time.Since(began).Seconds())

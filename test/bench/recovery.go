@@ -82,7 +82,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	}
 	noticed, err := happens(ctx, atAlice, began, api.EventPeerUnreachable, "bob")
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; alice says of him: %+v", err, r.alice.peer(ctx, "bob"))
 	}
 	r.report.Took("provider loses power: consumer shows it unreachable", noticed.at.Sub(began))
 	began = time.Now()

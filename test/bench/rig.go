@@ -178,12 +178,17 @@ func happens(ctx context.Context, seen <-chan timed, after time.Time, kind api.E
 
 // until asks every 10 ms, for what there is no stream of: a call to a local socket costs a fraction of that.
 func until(ctx context.Context, what string, is func() bool) (time.Time, error) {
-	for late := time.Now().Add(patience); ; {
+	return untilWithin(ctx, patience, what, is)
+}
+
+// untilWithin is until for what may take longer than one thing.
+func untilWithin(ctx context.Context, most time.Duration, what string, is func() bool) (time.Time, error) {
+	for late := time.Now().Add(most); ; {
 		if is() {
 			return time.Now(), nil
 		}
 		if time.Now().After(late) {
-			return time.Time{}, fmt.Errorf("%s: not within %s", what, patience)
+			return time.Time{}, fmt.Errorf("%s: not within %s", what, most)
 		}
 		select {
 		case <-ctx.Done():
