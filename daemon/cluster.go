@@ -306,6 +306,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
+	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName
 	around, err := d.followGuests(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -318,6 +319,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return kept.SetupWithManager(mgr) },
+		func() error { return c.Moves.SetupWithManager(mgr) },
 		func() error { return c.company.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr, mgr.GetCache()) },
 		func() error { return d.exposeServices(mgr) },

@@ -53,7 +53,7 @@ func (d *Daemon) hostingRoutes() {
 	}
 	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
 		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
-		"PUT " + remote.ClaimPath: (*hosting.Host).PutClaim, "DELETE " + remote.ClaimPath: (*hosting.Host).DeleteClaim,
+		"PUT " + remote.ClaimPath: (*hosting.Host).PutClaim, "DELETE " + remote.ClaimPath: (*hosting.Host).DeleteClaim, "POST " + remote.CopyPath: (*hosting.Host).CopyClaim,
 		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
 		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
 	} {

@@ -33,6 +33,7 @@ const (
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
 	PathVolumes    = "/v1/volumes"               // GET []Volume
+	PathMove       = "/v1/volumes/move"          // POST MoveOptions → Volume, long
 	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck, ?dryRun=true adds no peer; POST TetherOptions → Status, long
 	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long

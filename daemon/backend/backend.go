@@ -35,6 +35,7 @@ import (
 	"kith.dev/core/consume/consumer"
 	given "kith.dev/core/consume/images"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/find/discovery/dns"
 	"kith.dev/core/local/cluster"
@@ -96,6 +97,7 @@ type Cluster struct {
 	Fleet      *consumer.Fleet
 	Provider   *provider.Provider
 	Offloading *offloading.Reconciler
+	Moves      *volumes.Mover
 	Fenced     *fenced.Keeper
 	Version    string
 	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,9 +33,19 @@ func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 	if err := c.Client.List(ctx, &all); err != nil {
 		return nil, internal(err)
 	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := c.Client.List(ctx, &claims); err != nil {
+		return nil, internal(err)
+	}
+	moves := map[string]*api.Move{} // by volume
+	for i := range claims.Items {
+		if m := b.moveOf(c, &claims.Items[i]); m != nil {
+			moves[claims.Items[i].Spec.VolumeName] = m
+		}
+	}
 	var list []api.Volume
 	for i := range all.Items {
-		if v, ok := volumeOf(&all.Items[i]); ok {
+		if v, ok := volumeOf(&all.Items[i], moves[all.Items[i].Name]); ok {
 			list = append(list, v)
 		}
 	}
@@ -43,10 +55,10 @@ func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 	return list, nil
 }
 
-// volumeOf reads a PersistentVolume; false when it is neither at a peer nor a peer's.
-func volumeOf(pv *corev1.PersistentVolume) (api.Volume, bool) {
+// volumeOf reads a PersistentVolume; false when it is neither at a peer nor a peer's, nor on its way to one.
+func volumeOf(pv *corev1.PersistentVolume, move *api.Move) (api.Volume, bool) {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
-	v := api.Volume{Volume: pv.Name, Size: size.String(), Phase: string(pv.Status.Phase)}
+	v := api.Volume{Volume: pv.Name, Size: size.String(), Phase: string(pv.Status.Phase), Move: move}
 	switch peer := volumes.AtPeer(pv); {
 	case peer != "":
 		v.Direction, v.Peer = api.Outgoing, peer
@@ -55,6 +67,8 @@ func volumeOf(pv *corev1.PersistentVolume) (api.Volume, bool) {
 		v.Direction, v.Peer = api.Incoming, pv.Labels[v1alpha1.LabelConsumerName]
 		v.Namespace, v.Claim, _ = strings.Cut(pv.Annotations[v1alpha1.AnnotationHomeClaim], "/")
 		v.KeptUntil, _ = time.Parse(time.RFC3339, pv.Annotations[v1alpha1.AnnotationKeptUntil])
+	case move != nil && pv.Spec.ClaimRef != nil:
+		v.Direction, v.Namespace, v.Claim = api.Outgoing, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name
 	default:
 		return api.Volume{}, false
 	}
@@ -160,4 +174,173 @@ func (c *Cluster) checkVolumes(ctx context.Context, namespace string, was, is v1
 		}
 	}
 	return nil
+}
+
+var movePhases = map[volumes.Phase]api.MovePhase{
+	volumes.Copying: api.MoveCopying, volumes.Stopped: api.MoveStopped, volumes.Switched: api.MoveSwitched, volumes.Failed: api.MoveFailed,
+}
+
+// moveOf is the move of a claim's volume; nil when it stays.
+func (b *Backend) moveOf(c *Cluster, claim *corev1.PersistentVolumeClaim) *api.Move {
+	is, to := volumes.MoveOf(claim), claim.Annotations[v1alpha1.AnnotationMoveTo]
+	if is == nil && to == "" {
+		return nil
+	}
+	m := &api.Move{To: b.place(to), Phase: api.MoveWaiting}
+	if is == nil {
+		return m
+	}
+	m.To, m.Phase, m.Why = b.place(is.To), movePhases[is.Phase], is.Why
+	if p, ok := c.Moves.Progress(client.ObjectKeyFromObject(claim)); ok {
+		m.Entries, m.OfEntries, m.Bytes, m.OfBytes = p.Done.Entries, p.Total.Entries, p.Done.Bytes, p.Total.Bytes
+	}
+	return m
+}
+
+// place is what a node is called where people name places.
+func (b *Backend) place(node string) string {
+	if peer, ok := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix); ok {
+		return peer
+	}
+	return api.Home
+}
+
+// MoveVolume has the volume of a claim go elsewhere, or stay.
+func (b *Backend) MoveVolume(ctx context.Context, o api.MoveOptions, report func(api.Progress)) (api.Volume, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Volume{}, err
+	}
+	to := ""
+	switch o.To {
+	case "":
+	case api.Home:
+		to = b.Engine.Facts().NodeName
+	default:
+		k, err := b.Directory.Find(o.To)
+		if err != nil {
+			return api.Volume{}, err
+		}
+		if k.Peer == nil {
+			return api.Volume{}, &api.Error{Code: api.CodeConflict, Message: "volumes cannot go to " + o.To, Reason: "it is no peer of this cluster", Do: "kith peer " + o.To + " --storage AMOUNT"}
+		}
+		to = v1alpha1.VirtualNodePrefix + k.Peer.Name
+	}
+	what := o.Namespace + "/" + o.Claim
+	if err := c.setMove(ctx, o, to); err != nil {
+		return api.Volume{}, err
+	}
+	if o.Cancel {
+		report(api.Progress{Message: what + " stays where it is"})
+	}
+	if !o.Wait && !o.Cancel {
+		return b.volume(ctx, c, o)
+	}
+	return b.followMove(ctx, c, o, report)
+}
+
+// setMove writes on a claim where its volume is to go; "" has it stay.
+func (c *Cluster) setMove(ctx context.Context, o api.MoveOptions, to string) error {
+	for {
+		var claim corev1.PersistentVolumeClaim
+		err := c.Fresh.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Claim}, &claim)
+		if apierrors.IsNotFound(err) {
+			return api.NotFound("claim", o.Namespace+"/"+o.Claim, "kubectl get pvc -A")
+		}
+		if err != nil {
+			return internal(err)
+		}
+		is := volumes.MoveOf(&claim)
+		if o.Cancel && is == nil && claim.Annotations[v1alpha1.AnnotationMoveTo] == "" {
+			return &api.Error{Code: api.CodeConflict, Message: "claim " + o.Namespace + "/" + o.Claim, Reason: "its volume is not on its way anywhere"}
+		}
+		if o.Cancel && is != nil && is.Phase == volumes.Switched {
+			return &api.Error{Code: api.CodeConflict, Message: "claim " + o.Namespace + "/" + o.Claim, Reason: "its volume is at its new place already", Do: "move it back, if you like"}
+		}
+		next := claim.DeepCopy()
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		delete(next.Annotations, v1alpha1.AnnotationMoveTo)
+		delete(next.Annotations, v1alpha1.AnnotationMoveRate)
+		if !o.Cancel {
+			next.Annotations[v1alpha1.AnnotationMoveTo] = to
+		}
+		if o.Rate != "" {
+			next.Annotations[v1alpha1.AnnotationMoveRate] = o.Rate
+		}
+		if is != nil && is.Phase == volumes.Failed { // once more
+			delete(next.Annotations, v1alpha1.AnnotationMove)
+		}
+		err = c.Client.Patch(ctx, next, client.MergeFromWithOptions(&claim, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
+			return internal(err)
+		}
+		return nil
+	}
+}
+
+// volume is what the list of volumes would say of a claim's.
+func (b *Backend) volume(ctx context.Context, c *Cluster, o api.MoveOptions) (api.Volume, error) {
+	var claim corev1.PersistentVolumeClaim
+	if err := c.Fresh.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Claim}, &claim); err != nil {
+		return api.Volume{}, internal(err)
+	}
+	v := api.Volume{Direction: api.Outgoing, Namespace: o.Namespace, Claim: o.Claim, Volume: claim.Spec.VolumeName, Move: b.moveOf(c, &claim)}
+	var pv corev1.PersistentVolume
+	if err := c.Fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &pv); err == nil {
+		size := pv.Spec.Capacity[corev1.ResourceStorage]
+		v.Size, v.Phase, v.Peer = size.String(), string(pv.Status.Phase), volumes.AtPeer(&pv)
+	}
+	return v, nil
+}
+
+// How often somebody who waits is told how far a move is, and how often it is looked whether a phase is over.
+const (
+	moveTold = 5 * time.Second
+	moveLook = 500 * time.Millisecond
+)
+
+// followMove tells of a move until it is over.
+func (b *Backend) followMove(ctx context.Context, c *Cluster, o api.MoveOptions, report func(api.Progress)) (api.Volume, error) {
+	var told time.Time
+	var phase api.MovePhase
+	for {
+		v, err := b.volume(ctx, c, o)
+		if err != nil {
+			return v, err
+		}
+		if v.Move == nil {
+			return v, nil
+		}
+		if v.Move.Phase == api.MoveFailed && !o.Cancel {
+			return v, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("move %s/%s to %s", o.Namespace, o.Claim, v.Move.To), Reason: v.Move.Why, Do: "it is where it was; see to that, and ask again"}
+		}
+		if v.Move.Phase != phase || v.Move.OfBytes > 0 && time.Since(told) > moveTold {
+			phase, told = v.Move.Phase, time.Now()
+			report(api.Progress{Message: moveWords(v.Move)})
+		}
+		select {
+		case <-time.After(moveLook):
+		case <-ctx.Done():
+			return v, ctx.Err()
+		}
+	}
+}
+
+// moveWords say how far a move is.
+func moveWords(m *api.Move) string {
+	words := map[api.MovePhase]string{
+		api.MoveWaiting: "looking whether it can be moved to " + m.To, api.MoveCopying: "copying to " + m.To + " while its pods go on",
+		api.MoveStopped: "its pods are stopped: copying what they changed to " + m.To + ", and comparing all", api.MoveSwitched: "it is at " + m.To + "; deleting what is left",
+	}[m.Phase]
+	if m.OfBytes > 0 {
+		done := resource.NewQuantity(m.Bytes>>20<<20, resource.BinarySI)
+		all := resource.NewQuantity(m.OfBytes>>20<<20, resource.BinarySI)
+		words += fmt.Sprintf(": %s of %s", done, all)
+	}
+	return words
 }

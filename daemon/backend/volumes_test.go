@@ -99,7 +99,7 @@ func TestVolumesOfBothDirections(t *testing.T) {
 		guest:   {Direction: api.Incoming, Peer: "carol", Namespace: "batch", Claim: "results", Size: "1Gi", Volume: "pvc-2", Phase: "Released", KeptUntil: time.Date(2026, 12, 6, 20, 41, 0, 0, time.UTC)},
 		own:     nil,
 	} {
-		got, is := volumeOf(pv)
+		got, is := volumeOf(pv, nil)
 		if is != (want != nil) || is && got != *want {
 			t.Errorf("%s: %+v %v, want %+v", pv.Name, got, is, want)
 		}

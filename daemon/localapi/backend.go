@@ -92,6 +92,9 @@ type Backend interface {
 	Guests(ctx context.Context) ([]api.Guest, error)
 	// Volumes gives those of this cluster at peers, and of peers here.
 	Volumes(ctx context.Context) ([]api.Volume, error)
+	// MoveVolume has one of this cluster go to a peer, or home, or stay where it is when it is on its way. With options.Wait it returns when the
+	// volume is there, else CodeConflict with the reason; without, when the move has begun. Sent again it waits for the move that is under way.
+	MoveVolume(ctx context.Context, options api.MoveOptions, report func(api.Progress)) (api.Volume, error)
 	// NotRunning tells why of each pod of this cluster, up to a thousand, that is neither ready nor done, the farthest from running first. It
 	// reads no events: Why knows more.
 	NotRunning(ctx context.Context) ([]api.Why, error)

@@ -98,6 +98,16 @@ var routes = []route{
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
 	{"GET", api.PathVolumes, short, list(Backend.Volumes)},
+	{"POST", api.PathMove, long, func(c *call) (any, error) {
+		in, err := body[api.MoveOptions](c)
+		if err == nil {
+			err = in.Check()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c.MoveVolume(c.ctx, in, c.report)
+	}},
 	{"GET", api.PathNotRunning, short, list(Backend.NotRunning)},
 	{"GET", api.PathTop, short, list(Backend.Top)},
 	{"GET", api.PathWhy, short, func(c *call) (any, error) {

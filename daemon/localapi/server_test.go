@@ -138,6 +138,13 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	offloads, err := c.Offloads(ctx)
 	check("offloads", len(offloads), 1, err)
 	check("unoffload", nil, nil, c.Unoffload(ctx, "shop", api.UnoffloadOptions{Force: true, Wait: time.Minute}, report))
+	_, err = c.MoveVolume(ctx, api.MoveOptions{Namespace: "shop", Claim: "data", To: "bob", Rate: "10Mi", Wait: true}, report)
+	if !errors.Is(err, &api.Error{Code: api.CodeNotFound}) { // Backend keeps none
+		t.Error(err)
+	}
+	if _, err := c.MoveVolume(ctx, api.MoveOptions{Namespace: "shop", Claim: "data"}, report); !errors.Is(err, &api.Error{Code: api.CodeInvalid}) {
+		t.Error(err)
+	}
 	guests, err := c.Guests(ctx)
 	check("guests", guests[0].Name, "web", err)
 	b.Set(func() { b.Use = []api.Top{{Peer: "bob"}} })
@@ -166,7 +173,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
 		"ForgetPeer added", "DNSRecords address=192.0.2.7&address=2001%3Adb8%3A%3A7&domain=example.org&host=%40&ttl=1m0s", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
-		"Offloads", "Unoffload shop force 1m0s", "Guests", "NotRunning", "Top", "Why deployment shop web", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
+		"Offloads", "Unoffload shop force 1m0s", "MoveVolume shop data bob 10Mi wait", "Guests", "NotRunning", "Top", "Why deployment shop web", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
 	}, nil)
 }
 

@@ -577,6 +577,40 @@ func (b *Backend) Volumes(context.Context) ([]api.Volume, error) {
 	return slices.Clone(b.Kept), b.called("Volumes")
 }
 
+func (b *Backend) MoveVolume(_ context.Context, o api.MoveOptions, report func(api.Progress)) (api.Volume, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	called := []string{"MoveVolume", o.Namespace, o.Claim, o.To, o.Rate}
+	if o.Wait {
+		called = append(called, "wait")
+	}
+	if o.Cancel {
+		called = append(called, "cancel")
+	}
+	if err := b.called(called...); err != nil {
+		return api.Volume{}, err
+	}
+	for i := range b.Kept {
+		v := &b.Kept[i]
+		if v.Namespace != o.Namespace || v.Claim != o.Claim || v.Direction != api.Outgoing {
+			continue
+		}
+		switch {
+		case o.Cancel:
+			v.Move = nil
+		case !o.Wait:
+			v.Move = &api.Move{To: o.To, Phase: api.MoveCopying}
+		default:
+			report(api.Progress{Message: "copying to " + o.To + " while its pods go on"})
+			if v.Peer = o.To; o.To == api.Home {
+				v.Peer = ""
+			}
+		}
+		return *v, nil
+	}
+	return api.Volume{}, api.NotFound("claim", o.Namespace+"/"+o.Claim, "kubectl get pvc -A")
+}
+
 func (b *Backend) Guests(context.Context) ([]api.Guest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -221,3 +221,43 @@ func TestAConnectionForUpgradesIsPinned(t *testing.T) {
 		t.Errorf("another key passes: %v, %v", conn, err)
 	}
 }
+
+// Upgrade and Upgraded are the two ends of what leaves HTTP; a refusal comes as one.
+func TestAnUpgradeIsOneStream(t *testing.T) {
+	t.Parallel()
+	bob := bob(t, Limits{}, func(s *Server) {
+		s.Handle("POST /kith/v2/echo", func(w http.ResponseWriter, r *http.Request, _ Caller) {
+			if r.URL.Query().Get("no") != "" {
+				WriteProblem(w, Refuse(CodeForbidden, "not today", "ask tomorrow"))
+				return
+			}
+			conn, err := Upgraded(w, r, "echo")
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			io.Copy(conn, conn)
+		})
+	})
+	client := dialer(t, someone(t), bob.ID(), closed(t), bob.addr)
+	conn, err := client.Upgrade(within(t, patience), "/kith/v2/echo", "echo")
+	must(t, err)
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	for _, word := range []string{"hello", "again"} {
+		got := make([]byte, len(word))
+		fmt.Fprint(conn, word)
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != word {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if _, err := client.Upgrade(within(t, patience), "/kith/v2/echo?no=1", "echo"); !errors.Is(err, &Problem{Code: CodeForbidden}) {
+		t.Error(err)
+	}
+	if _, err := client.Upgrade(within(t, patience), "/kith/v2/echo", "shout"); !errors.Is(err, &Problem{Code: CodeBadRequest}) {
+		t.Error(err)
+	}
+	if _, err := client.Upgrade(within(t, patience), "/kith/v2/nothing", "echo"); !errors.Is(err, &Problem{Code: CodeNotFound}) {
+		t.Error(err)
+	}
+}

@@ -186,6 +186,11 @@ func (c *Client) Volumes(ctx context.Context) ([]api.Volume, error) {
 	return do[[]api.Volume](ctx, c, "GET", api.PathVolumes, nil)
 }
 
+// MoveVolume moves one of these to another place, or has it stay; report may be nil.
+func (c *Client) MoveVolume(ctx context.Context, options api.MoveOptions, report func(api.Progress)) (api.Volume, error) {
+	return long[api.Volume](ctx, c, "POST", api.PathMove, options, report)
+}
+
 // CheckTether says what a tether to a peer would change on this machine, and what prevents it.
 func (c *Client) CheckTether(ctx context.Context, peer string) (api.TetherCheck, error) {
 	return do[api.TetherCheck](ctx, c, "GET", api.PathTether+"?peer="+url.QueryEscape(peer), nil)

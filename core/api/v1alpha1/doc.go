@@ -66,6 +66,12 @@ const (
 	// AnnotationKeptUntil on a volume whose consumer has no contract any more, or gave up its namespace without deleting the claim,
 	// tells how long its data is kept (RFC 3339).
 	AnnotationKeptUntil = "kith.dev/kept-until"
+	// AnnotationMoveTo on a claim of the class kith has its volume moved to a node: a peer's, or home's. Without it a move that has not
+	// switched yet is undone. AnnotationMove is how far it is (core/consume/volumes), and the finalizer of that time.
+	// AnnotationMoveRate is how many bytes a second that may take, a quantity.
+	AnnotationMoveTo   = "kith.dev/move-to"
+	AnnotationMoveRate = "kith.dev/move-rate"
+	AnnotationMove     = "kith.dev/move"
 	// LabelContract on provider objects holds the contract's ID.
 	LabelContract = "kith.dev/contract"
 	// LabelTethered on a virtual node, with value "true", says that it is a laptop that this cluster runs. As the key of a

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
@@ -46,13 +48,34 @@ func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid t
 	return volumes.ErrNoContract
 }
 
+// Copy opens a copy of the files of one, from the peer or into it.
+func (f *Fleet) Copy(ctx context.Context, peer, namespace, name string, uid types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error) {
+	m := f.member(peer)
+	if m == nil {
+		return nil, fmt.Errorf("%s lends nothing now", peer)
+	}
+	return m.remote.CopyClaim(ctx, namespace, name, uid, end)
+}
+
 // keeps says which volumes of a home namespace a peer keeps; "" when there are none. It asks past the cache, which may not show a new one yet.
 func (f *Fleet) keeps(ctx context.Context, peer, namespace string) (string, error) {
 	var all corev1.PersistentVolumeList
 	if err := f.Fresh.List(ctx, &all); err != nil {
 		return "", fmt.Errorf("see which volumes are at %s: %w", peer, err)
 	}
-	return volumes.Words(volumes.Held(all.Items, peer, namespace)), nil
+	if held := volumes.Words(volumes.Held(all.Items, peer, namespace)); held != "" {
+		return held, nil
+	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := f.Fresh.List(ctx, &claims, client.InNamespace(namespace)); err != nil {
+		return "", fmt.Errorf("see which volumes go to %s: %w", peer, err)
+	}
+	for i := range claims.Items {
+		if is := volumes.MoveOf(&claims.Items[i]); is != nil && is.Phase != volumes.Failed && is.To == v1alpha1.VirtualNodePrefix+peer {
+			return fmt.Sprintf("%s/%s (on its way to %s)", namespace, claims.Items[i].Name, peer), nil
+		}
+	}
+	return "", nil
 }
 
 // Discard has the peer that a volume is at delete it, with its data.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -46,6 +47,8 @@ type Peers interface {
 	Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error
 	// Unclaim has it delete one, with its data. The error is ErrNoContract when nobody can be asked, now or later.
 	Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error
+	// Copy opens a copy of the files of one: from the peer, or into it.
+	Copy(ctx context.Context, peer, namespace, name string, uid types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error)
 	// Review has the twin of a namespace at each peer given up if it is not needed any more.
 	Review(namespace string)
 }

@@ -110,6 +110,22 @@ type Needed struct {
 	Claim *remote.Claim
 }
 
+// claimsOf names the claims of a pod.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, pod.Name+"-"+v.Name)
+		}
+	}
+	return names
+}
+
+// Uses reports whether a pod has a claim of that name.
+func Uses(pod *corev1.Pod, claim string) bool { return slices.Contains(claimsOf(pod), claim) }
+
 // Elsewhere is the error of Of when a pod can never run at the peer: a volume of it is at another place.
 type Elsewhere struct{ Claim, Peer string }
 
@@ -119,16 +135,7 @@ func (e *Elsewhere) Error() string {
 
 // Of gives the claims of a pod that goes to a peer. The error is *Elsewhere where a volume is not there.
 func Of(ctx context.Context, home client.Reader, pod *corev1.Pod, peer string) (all []Needed, err error) {
-	for i := range pod.Spec.Volumes {
-		var name string
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			name = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			name = pod.Name + "-" + v.Name
-		default:
-			continue
-		}
+	for _, name := range claimsOf(pod) {
 		var claim corev1.PersistentVolumeClaim
 		if err := home.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, &claim); err != nil {
 			return nil, fmt.Errorf("claim %s of the pod: %w", name, err)

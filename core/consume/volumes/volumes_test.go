@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -33,6 +34,7 @@ type peers struct {
 	claim    error
 	unclaim  error
 	reviewed []string
+	copies   func(ctx context.Context, peer string, end remote.CopyEnd) (io.ReadWriteCloser, error)
 }
 
 func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote.Claim) error {
@@ -43,6 +45,13 @@ func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote
 func (p *peers) Unclaim(_ context.Context, peer, namespace, name string, uid types.UID) error {
 	p.asked = append(p.asked, fmt.Sprintf("unclaim %s %s/%s %s", peer, namespace, name, uid))
 	return p.unclaim
+}
+
+func (p *peers) Copy(ctx context.Context, peer, namespace, name string, _ types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error) {
+	if p.copies == nil {
+		return nil, errors.New("nobody copies here")
+	}
+	return p.copies(ctx, peer, end)
 }
 
 func (p *peers) Review(namespace string) { p.reviewed = append(p.reviewed, namespace) }

@@ -28,8 +28,11 @@ import (
 // claimTimeout bounds one call; consumers wait for 15 s.
 const claimTimeout = 14 * time.Second
 
-// Claims makes and deletes claims for consumers. Make it with New.
+// Claims makes and deletes claims for consumers, and copies what is in their volumes. Make it with New.
 type Claims struct {
+	// Node is the one that kithd runs on, whose volumes alone it can copy. Set it before anybody asks.
+	Node string
+
 	client      client.Client
 	live        client.Reader
 	contracts   *grants.Contracts
@@ -37,12 +40,15 @@ type Claims struct {
 	audits      *audit.Log
 	log         *slog.Logger
 
-	mu sync.Mutex // one claim is made at a time: two must not share the same room under a contract
+	making sync.Mutex // one claim is made at a time: two must not share the same room under a contract
+
+	mu     sync.Mutex
+	copies map[string]int // under way, by consumer
 }
 
 // New makes Claims. live reads past the cache of c.
 func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Claims {
-	return &Claims{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log}
+	return &Claims{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, copies: map[string]int{}}
 }
 
 // PutClaim answers PUT remote.ClaimPath?contract=ID, a remote.Claim: the twin of the namespace has such a claim from then on. It is bound when
@@ -66,8 +72,8 @@ func (c *Claims) put(r *http.Request, consumerID string) error {
 	if err != nil {
 		return &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.making.Lock()
+	defer c.making.Unlock()
 	return c.ensure(ctx, terms, home, name, claim)
 }
 
@@ -237,8 +243,8 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 	if err := remote.CheckClaimUID(uid); err != nil {
 		return &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.making.Lock()
+	defer c.making.Unlock()
 	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: terms.Consumer.Compact, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: uid}
 	var claims corev1.PersistentVolumeClaimList
 	var volumes corev1.PersistentVolumeList

@@ -1,0 +1,81 @@
+package peering
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Upgrade asks the peer to leave HTTP for a protocol, on a connection of its own, which is the caller's afterwards. The peer's own no is a *Problem.
+func (c *Client) Upgrade(ctx context.Context, path, protocol string) (net.Conn, error) {
+	within, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	conn, err := c.DialTLS(within)
+	if err != nil {
+		return nil, c.failure(within, err)
+	}
+	stop := context.AfterFunc(within, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	req, err := http.NewRequest(http.MethodPost, c.BaseURL()+path, nil)
+	var upgraded net.Conn
+	if err == nil {
+		upgraded, err = upgrade(conn, req, protocol)
+	}
+	if err == nil && !stop() {
+		err = context.Cause(within)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, c.failure(within, fmt.Errorf("%s: %w", protocol, err))
+	}
+	return upgraded, nil
+}
+
+func upgrade(conn net.Conn, req *http.Request, protocol string) (net.Conn, error) {
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", protocol)
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return &buffered{conn, in}, nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 300 {
+		return nil, fmt.Errorf("the peer answers %s, and does not speak it", resp.Status)
+	}
+	return nil, readProblem(resp)
+}
+
+// Upgraded answers a request of Upgrade, and gives the connection, which is the handler's from then on. After an error nothing is left to answer.
+func Upgraded(w http.ResponseWriter, r *http.Request, protocol string) (net.Conn, error) {
+	if r.Header.Get("Upgrade") != protocol || r.ProtoMajor != 1 {
+		p := Refuse(CodeBadRequest, "this call is an upgrade to "+protocol+", by HTTP/1.1", "")
+		WriteProblem(w, p)
+		return nil, p
+	}
+	conn, rest, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &buffered{conn, rest.Reader}, nil
+}
+
+// buffered is a connection of which some was read already.
+type buffered struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }

@@ -1,0 +1,609 @@
+package volumes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/base/queue"
+	"kith.dev/core/base/treecopy"
+	"kith.dev/core/consume/remote"
+)
+
+// Phase is how far a move is.
+type Phase string
+
+// Phases, in their order. Until Switched the volume is where it was, and giving the move up leaves it there.
+const (
+	Copying  Phase = "Copying"  // while pods go on
+	Stopped  Phase = "Stopped"  // no pod has it: what they changed is copied, and all is compared
+	Switched Phase = "Switched" // it is at the new place; what is left at the old is deleted
+	Failed   Phase = "Failed"   // and it is where it was
+)
+
+// Move is the state of a claim's move, as JSON in v1alpha1.AnnotationMove.
+type Move struct {
+	Phase Phase  `json:"phase"`
+	From  string `json:"from"` // nodes
+	To    string `json:"to"`
+	// Policy is the reclaim policy of the claim's volume.
+	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy,omitempty"`
+	Passes int                                  `json:"passes,omitempty"` // copies that ended while pods went on
+	Tries  int                                  `json:"tries,omitempty"`  // how often one was in vain
+	// Since is when the pods were stopped.
+	Since metav1.Time `json:"since,omitzero"`
+	Why   string      `json:"why,omitempty"`
+}
+
+// MoveOf reads the state of a claim's move; nil when there is none.
+func MoveOf(claim *corev1.PersistentVolumeClaim) *Move {
+	m := new(Move)
+	if json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationMove]), m) != nil || m.Phase == "" {
+		return nil
+	}
+	return m
+}
+
+// Bounds of a move.
+const (
+	passesMost = 3        // while pods go on
+	littleLeft = 64 << 20 // bytes that a pass sent: the rest is copied while no pod runs
+	triesMost  = 5
+	busyMost   = 5 * time.Minute // how long the pods stay stopped for an end that says it cannot begin yet
+)
+
+// Mover moves volumes of the class kith between home and peers, where the annotation v1alpha1.AnnotationMoveTo on their claims says, a node. Make it
+// with NewMover.
+//
+// The files are copied while pods go on (core/base/treecopy). Then a PersistentVolume that is on no node takes the place of the claim's, and the pods
+// that have the claim are deleted: those that their controllers make instead wait for the scheduler. What changed is copied, and all is compared; a
+// PersistentVolume at the new place takes the place of the other, the pods start there, and the old copy is deleted. Whatever breaks before puts the
+// volume back to where it was. The copy at the new place stays, so that the next attempt has less to do.
+type Mover struct {
+	*Controller
+	node string // that kithd runs on
+
+	mu      sync.Mutex
+	running map[types.NamespacedName]*copying
+}
+
+// copying is a copy that is under way.
+type copying struct {
+	stop context.CancelCauseFunc
+	to   string
+	is   treecopy.Progress
+}
+
+// NewMover makes a Mover; node is the one whose volumes at home can be copied.
+func NewMover(c *Controller, node string) *Mover {
+	return &Mover{Controller: c, node: node, running: map[types.NamespacedName]*copying{}}
+}
+
+// SetupWithManager registers the mover. Call it after the Controller's.
+func (m *Mover) SetupWithManager(mgr ctrl.Manager) error {
+	moves := func(o client.Object) bool {
+		a := o.GetAnnotations()
+		return a[v1alpha1.AnnotationMoveTo] != "" || a[v1alpha1.AnnotationMove] != "" || controllerutil.ContainsFinalizer(o, v1alpha1.AnnotationMove)
+	}
+	// A pod that ended may have been the last that had a claim.
+	pods := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) (all []reconcile.Request) {
+		for _, name := range claimsOf(o.(*corev1.Pod)) {
+			key := client.ObjectKey{Namespace: o.GetNamespace(), Name: name}
+			var claim corev1.PersistentVolumeClaim
+			if m.client.Get(ctx, key, &claim) == nil && moves(&claim) {
+				all = append(all, reconcile.Request{NamespacedName: key})
+			}
+		}
+		return all
+	})
+	ends := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return v1alpha1.Ended(e.ObjectNew.(*corev1.Pod).Status.Phase) && !v1alpha1.Ended(e.ObjectOld.(*corev1.Pod).Status.Phase)
+		},
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-moves").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return moves(e.Object) },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				m.look(e.ObjectNew)
+				return moves(e.ObjectNew)
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&corev1.Pod{}, pods, builder.WithPredicates(ends)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 2, NewQueue: queues.New,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](time.Second, time.Minute),
+		}).Complete(reconcile.Func(m.reconcile))
+}
+
+// errChanged ends a copy that is not wanted any more.
+var errChanged = errors.New("the move was given up, or is to lead elsewhere")
+
+// look ends the copy of a claim that is not to be moved there any more.
+func (m *Mover) look(claim client.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.running[client.ObjectKeyFromObject(claim)]; c != nil && (claim.GetAnnotations()[v1alpha1.AnnotationMoveTo] != c.to || claim.GetDeletionTimestamp() != nil) {
+		c.stop(errChanged)
+	}
+}
+
+// Progress tells how far the copy of a claim is; false when none is under way.
+func (m *Mover) Progress(claim types.NamespacedName) (treecopy.Progress, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.running[claim]; c != nil {
+		return c.is, true
+	}
+	return treecopy.Progress{}, false
+}
+
+func (m *Mover) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	claim := new(corev1.PersistentVolumeClaim)
+	if err := m.fresh.Get(ctx, r.NamespacedName, claim); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	to, is := claim.Annotations[v1alpha1.AnnotationMoveTo], MoveOf(claim)
+	switch {
+	case is != nil && is.Phase == Switched:
+		return m.leave(ctx, claim, is)
+	case is != nil && is.Phase != Failed && (to != is.To || claim.DeletionTimestamp != nil):
+		return m.undo(ctx, claim, is, "")
+	case claim.DeletionTimestamp != nil || to == "":
+		return ctrl.Result{}, m.save(ctx, claim, nil)
+	case is == nil || is.Phase == Failed && is.To != to:
+		return m.start(ctx, claim, to)
+	case is.Phase == Copying:
+		return m.copyOver(ctx, claim, is)
+	case is.Phase == Stopped:
+		return m.finish(ctx, claim, is)
+	}
+	return ctrl.Result{}, nil
+}
+
+// save writes the state of a move; nil ends it. The finalizer is there while something would have to be undone.
+func (m *Mover) save(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) error {
+	next := claim.DeepCopy()
+	if is == nil {
+		delete(next.Annotations, v1alpha1.AnnotationMove)
+		delete(next.Annotations, v1alpha1.AnnotationMoveTo)
+		delete(next.Annotations, v1alpha1.AnnotationMoveRate)
+	} else {
+		text, err := json.Marshal(is)
+		if err != nil {
+			return err
+		}
+		next.Annotations[v1alpha1.AnnotationMove] = string(text)
+	}
+	if is == nil || is.Phase == Failed {
+		controllerutil.RemoveFinalizer(next, v1alpha1.AnnotationMove)
+	} else {
+		controllerutil.AddFinalizer(next, v1alpha1.AnnotationMove)
+	}
+	if err := m.client.Patch(ctx, next, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("note how far the move of claim %s/%s is: %w", claim.Namespace, claim.Name, err))
+	}
+	*claim = *next
+	return nil
+}
+
+// start looks whether a volume can be moved.
+func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, to string) (ctrl.Result, error) {
+	refuse := func(why string) (ctrl.Result, error) {
+		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveRefused", "Move", "its volume is not moved to %s: %s", to, why)
+		return ctrl.Result{}, m.save(ctx, claim, &Move{Phase: Failed, To: to, Why: why})
+	}
+	if claim.Spec.VolumeName == "" {
+		return refuse("it has none yet; the first pod decides where that is")
+	}
+	var v corev1.PersistentVolume
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err != nil {
+		return ctrl.Result{}, err
+	}
+	if v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner || claim.Spec.StorageClassName == nil {
+		return refuse("only volumes of the class " + v1alpha1.StorageClassName + " can be")
+	}
+	from, err := m.nodeOf(ctx, &v)
+	if err != nil {
+		return refuse(err.Error())
+	}
+	if from == to {
+		return refuse("it is there")
+	}
+	if peer, err := m.peerOf(ctx, to); apierrors.IsNotFound(err) || err == nil && peer == "" && to != m.node {
+		return refuse("there is no such place: a peer's node, or " + m.node)
+	} else if err != nil {
+		return ctrl.Result{}, err
+	}
+	if alone, err := m.alone(ctx, claim); err != nil || alone != "" {
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return refuse("pod " + alone + " has no controller that would start it again: delete it first")
+	}
+	return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, &Move{Phase: Copying, From: from, To: to, Policy: v.Spec.PersistentVolumeReclaimPolicy})
+}
+
+// nodeOf is the node whose pods have a volume. At home it is kithd's own, or it cannot be moved.
+func (m *Mover) nodeOf(ctx context.Context, v *corev1.PersistentVolume) (string, error) {
+	peer := AtPeer(v)
+	if peer == "" {
+		_, err := Folder(v, m.node)
+		return m.node, err
+	}
+	return v1alpha1.VirtualNodePrefix + peer, nil
+}
+
+// users are the pods that have a claim and a node, and did not end.
+func (m *Mover) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (users []corev1.Pod, err error) {
+	var pods corev1.PodList
+	if err := m.fresh.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+		return nil, fmt.Errorf("pods of %s: %w", claim.Namespace, err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if Uses(p, claim.Name) && p.Spec.NodeName != "" && !v1alpha1.Ended(p.Status.Phase) {
+			users = append(users, *p)
+		}
+	}
+	return users, nil
+}
+
+// alone names a pod that nobody would make again; "" when there is none.
+func (m *Mover) alone(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+	users, err := m.users(ctx, claim)
+	for i := range users {
+		if metav1.GetControllerOf(&users[i]) == nil {
+			return users[i].Name, err
+		}
+	}
+	return "", err
+}
+
+// copyOver copies while pods go on.
+func (m *Mover) copyOver(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) (ctrl.Result, error) {
+	stats, err := m.copy(ctx, claim, is, false)
+	switch {
+	case errors.Is(err, errPending):
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	case errors.Is(err, errChanged):
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	case busy(err):
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	case final(err):
+		return m.undo(ctx, claim, is, said(err))
+	case gaveUp(err):
+		if is.Tries++; is.Tries >= triesMost {
+			return m.undo(ctx, claim, is, said(err))
+		}
+		if err := m.save(ctx, claim, is); err != nil {
+			return ctrl.Result{}, err
+		}
+		fallthrough
+	case err != nil:
+		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "its copy to %s broke off, and goes on soon: %s", is.To, said(err))
+		return ctrl.Result{}, fmt.Errorf("copy of claim %s/%s to %s: %w", claim.Namespace, claim.Name, is.To, err)
+	}
+	if is.Passes++; stats.Sent <= littleLeft || is.Passes >= passesMost {
+		is.Phase, is.Since = Stopped, metav1.Now()
+	}
+	return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
+}
+
+// finish stops the pods, copies what is left, and switches.
+func (m *Mover) finish(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) (ctrl.Result, error) {
+	there, err := m.at(ctx, claim, is.To, is.Policy)
+	if err != nil {
+		return m.again(ctx, claim, is, err)
+	}
+	var v corev1.PersistentVolume
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err == nil && samePlace(&v, there) { // it was switched, and kithd ended then
+		is.Phase = Switched
+		return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
+	}
+	alone, err := m.alone(ctx, claim)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case alone != "":
+		return m.undo(ctx, claim, is, "pod "+alone+" has no controller that would start it again: delete it first")
+	}
+	if err := m.put(ctx, claim, is, false); err != nil {
+		return ctrl.Result{}, err
+	}
+	users, err := m.users(ctx, claim)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	for i := range users {
+		if users[i].DeletionTimestamp == nil {
+			if err := m.client.Delete(ctx, &users[i], client.Preconditions{UID: &users[i].UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+				return ctrl.Result{}, fmt.Errorf("stop pod %s/%s: %w", claim.Namespace, users[i].Name, err)
+			}
+		}
+	}
+	if len(users) > 0 {
+		return ctrl.Result{}, nil // the last that ends brings us back
+	}
+	if _, err := m.copy(ctx, claim, is, true); err != nil {
+		return m.again(ctx, claim, is, err)
+	}
+	if err := m.replace(ctx, there); err != nil {
+		return ctrl.Result{}, err
+	}
+	is.Phase = Switched
+	return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
+}
+
+// again puts the volume back to where it was, as something broke while no pod had it, and copies once more.
+func (m *Mover) again(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, why error) (ctrl.Result, error) {
+	switch {
+	case errors.Is(why, errPending), busy(why) && time.Since(is.Since.Time) < busyMost:
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	case errors.Is(why, errChanged):
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	if is.Tries++; is.Tries >= triesMost || final(why) {
+		return m.undo(ctx, claim, is, said(why))
+	}
+	m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "its pods start again where they were, and the copy to %s goes on: %s", is.To, said(why))
+	if err := m.put(ctx, claim, is, true); err != nil {
+		return ctrl.Result{}, err
+	}
+	is.Phase, is.Passes = Copying, 0
+	if err := m.save(ctx, claim, is); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, fmt.Errorf("copy of claim %s/%s to %s: %w", claim.Namespace, claim.Name, is.To, why)
+}
+
+// undo leaves the volume where it was, and deletes what was copied; with why the move has failed.
+func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, why string) (ctrl.Result, error) {
+	there, err := m.at(ctx, claim, is.To, is.Policy)
+	var v corev1.PersistentVolume
+	if gone := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); gone == nil && err == nil && samePlace(&v, there) {
+		is.Phase = Switched // a moment ago
+		return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
+	}
+	if claim.DeletionTimestamp == nil {
+		if err := m.put(ctx, claim, is, true); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := m.discardAt(ctx, claim, is.To); err != nil {
+		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "what was copied to %s is not deleted yet: %s", is.To, said(err))
+		return ctrl.Result{}, fmt.Errorf("delete the copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.To, err)
+	}
+	var next *Move
+	if why != "" {
+		next = &Move{Phase: Failed, From: is.From, To: is.To, Why: why}
+		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveFailed", "Move", "its volume stays at %s: %s", is.From, why)
+	} else {
+		m.events.Eventf(claim, nil, corev1.EventTypeNormal, "MoveCancelled", "Move", "its volume stays at %s", is.From)
+	}
+	m.log.Info("a volume stays where it was", "namespace", claim.Namespace, "claim", claim.Name, "node", is.From, "why", why)
+	m.peers.Review(claim.Namespace)
+	if to := claim.Annotations[v1alpha1.AnnotationMoveTo]; next == nil && to != "" && to != is.To { // it goes elsewhere
+		claim.Annotations[v1alpha1.AnnotationMove] = ""
+		return m.start(ctx, claim, to)
+	}
+	return ctrl.Result{}, m.save(ctx, claim, next)
+}
+
+// leave deletes what is left at the old place.
+func (m *Mover) leave(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) (ctrl.Result, error) {
+	if err := m.discardAt(ctx, claim, is.From); err != nil {
+		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "it is at %s, and what is left at %s is not deleted yet: %s", is.To, is.From, said(err))
+		return ctrl.Result{}, fmt.Errorf("delete the old copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.From, err)
+	}
+	m.events.Eventf(claim, nil, corev1.EventTypeNormal, "Moved", "Move", "its volume is at %s", is.To)
+	m.log.Info("a volume was moved", "namespace", claim.Namespace, "claim", claim.Name, "from", is.From, "to", is.To)
+	if err := m.save(ctx, claim, nil); err != nil {
+		return ctrl.Result{}, err
+	}
+	m.peers.Review(claim.Namespace)
+	return ctrl.Result{}, nil
+}
+
+// at is the volume of a claim at a node, which it makes. The error is errPending while it is being made.
+func (m *Mover) at(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+	if node == m.node {
+		return m.backed(ctx, claim, claim.Spec.VolumeName, node, policy)
+	}
+	peer, ok := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix)
+	if !ok {
+		return nil, fmt.Errorf("node %s is no place for volumes", node)
+	}
+	return atPeer(claim, claim.Spec.VolumeName, peer, policy), nil
+}
+
+// discardAt deletes a claim's files at a node where its volume is not, or not any more.
+func (m *Mover) discardAt(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error {
+	if node == m.node {
+		back := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: claim.Spec.VolumeName}}
+		return client.IgnoreNotFound(m.client.Delete(ctx, back))
+	}
+	peer := strings.TrimPrefix(node, v1alpha1.VirtualNodePrefix)
+	err := m.peers.Unclaim(ctx, peer, claim.Namespace, claim.Name, claim.UID)
+	if errors.Is(err, ErrNoContract) {
+		m.log.Warn("a copy is left at a peer without a contract; the peer deletes it by itself in some days", "peer", peer, "claim", claim.Name)
+		return nil
+	}
+	return err
+}
+
+// nowhere is the affinity of a volume that no pod may start with.
+var nowhere = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+	MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.AnnotationMove, Operator: corev1.NodeSelectorOpExists}},
+}}}}
+
+// put has the volume of a claim at its old place, for pods to start with or not.
+func (m *Mover) put(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, start bool) error {
+	v, err := m.at(ctx, claim, is.From, is.Policy)
+	if err != nil {
+		return err
+	}
+	if !start {
+		v.Spec.NodeAffinity = nowhere
+	}
+	return m.replace(ctx, v)
+}
+
+// samePlace reports whether a volume is the one that is wanted: its source and the nodes of its pods decide.
+func samePlace(is, want *corev1.PersistentVolume) bool {
+	a, _ := json.Marshal([]any{is.Spec.PersistentVolumeSource, is.Spec.NodeAffinity})
+	b, _ := json.Marshal([]any{want.Spec.PersistentVolumeSource, want.Spec.NodeAffinity})
+	return string(a) == string(b)
+}
+
+// replace has a volume in the place of another of its name. Neither source nor nodes of a PersistentVolume can be changed, so it is made anew; the
+// claim is bound to its name, and is again once that is there. Nothing deletes the files meanwhile: those of released volumes alone go, and this one is not.
+func (m *Mover) replace(ctx context.Context, want *corev1.PersistentVolume) error {
+	var is corev1.PersistentVolume
+	switch err := m.fresh.Get(ctx, client.ObjectKeyFromObject(want), &is); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case samePlace(&is, want) && is.DeletionTimestamp == nil:
+		return nil
+	default:
+		if err := m.client.Delete(ctx, &is, client.Preconditions{UID: &is.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("volume %s: %w", is.Name, err)
+		}
+		// Kubernetes' own finalizer would hold it as long as the claim has it, which it goes on to have.
+		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := m.client.Patch(ctx, &is, free); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("volume %s: %w", is.Name, err)
+		}
+	}
+	if err := m.client.Create(ctx, want); err != nil {
+		return fmt.Errorf("volume %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+// busy reports whether the peer can begin soon, by its own word.
+func busy(err error) bool {
+	var no *peering.Problem
+	return errors.As(err, &no) && no.Code == peering.CodeUnavailable
+}
+
+// gaveUp reports whether an end of the copy gave it up, as with a full disk; else it was cut.
+func gaveUp(err error) bool {
+	var why *treecopy.FailedError
+	return errors.As(err, &why)
+}
+
+// copy carries the files of a claim's volume to where it is to be.
+func (m *Mover) copy(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, still bool) (treecopy.Stats, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	key := client.ObjectKeyFromObject(claim)
+	c := &copying{stop: stop, to: is.To}
+	m.mu.Lock()
+	m.running[key] = c
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.running, key)
+	}()
+	// A change between the reading of the claim and this is not missed.
+	var now corev1.PersistentVolumeClaim
+	if err := m.fresh.Get(ctx, key, &now); err != nil {
+		return treecopy.Stats{}, err
+	}
+	m.look(&now)
+	var ends sync.WaitGroup
+	defer ends.Wait()
+	from, err := m.open(ctx, &ends, claim, is.From, still, false, is.Policy)
+	if err != nil {
+		return treecopy.Stats{}, err
+	}
+	into, err := m.open(ctx, &ends, claim, is.To, still, true, is.Policy)
+	if err != nil {
+		from.Close()
+		return treecopy.Stats{}, err
+	}
+	return treecopy.Relay(ctx, from, into, rateOf(claim), func(p treecopy.Progress) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		c.is = p
+	})
+}
+
+// rateOf is how fast a claim's files may be copied; nil for as fast as it goes.
+func rateOf(claim *corev1.PersistentVolumeClaim) *rate.Limiter {
+	q, err := resource.ParseQuantity(claim.Annotations[v1alpha1.AnnotationMoveRate])
+	if err != nil || q.Value() <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(q.Value()), 256<<10)
+}
+
+// open opens one end of a copy, at home or at a peer.
+func (m *Mover) open(ctx context.Context, ends *sync.WaitGroup, claim *corev1.PersistentVolumeClaim, node string, still, into bool, policy corev1.PersistentVolumeReclaimPolicy) (io.ReadWriteCloser, error) {
+	if node != m.node {
+		peer := strings.TrimPrefix(node, v1alpha1.VirtualNodePrefix)
+		end := remote.CopyFrom
+		switch {
+		case into:
+			end = remote.CopyInto
+			if err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim)); err != nil {
+				return nil, err
+			}
+		case still:
+			end = remote.CopyFromStill
+		}
+		return m.peers.Copy(ctx, peer, claim.Namespace, claim.Name, claim.UID, end)
+	}
+	v, err := m.at(ctx, claim, node, policy)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := Folder(v, m.node)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := net.Pipe()
+	ends.Go(func() {
+		if into {
+			size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+			_, err = treecopy.Receive(ctx, theirs, folder, treecopy.LimitsOf(size.Value()))
+		} else {
+			_, err = treecopy.Send(ctx, theirs, folder, treecopy.Options{Still: still})
+		}
+		if err != nil {
+			m.log.Log(ctx, slog.LevelDebug, "this end of a copy broke off", "claim", claim.Name, "err", err)
+		}
+	})
+	return ours, nil
+}
