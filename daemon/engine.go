@@ -120,6 +120,9 @@ func (d *Daemon) maySleep(ctx context.Context) (idle.Verdict, error) {
 	case !d.engine.Decides():
 		return idle.Verdict{Stay: idle.Tether}, nil
 	}
+	if c.Host.Copying() {
+		return idle.Verdict{Stay: idle.Volumes, What: "a copy of a guest's"}, nil
+	}
 	v, err := idle.Look(ctx, c.Client, c.Fresh, c.Client.Now(), time.Now(), d.cfg.EngineIdle)
 	if err != nil || v.Stay != "" {
 		return v, err

@@ -19,6 +19,7 @@ import (
 
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/volumes"
 )
 
 // Reason is why a cluster stays awake. The empty one: it may sleep.
@@ -30,6 +31,7 @@ const (
 	Workloads Reason = "Workloads" // that have pods to make or to delete
 	Ending    Reason = "Ending"    // namespaces that are being deleted
 	Schedule  Reason = "Schedule"  // a CronJob that is due before the sleep would pay, or whose schedule cannot be read
+	Volumes   Reason = "Volumes"   // that are on their way to or from a peer
 	Nodes     Reason = "Nodes"     // that joined this laptop
 	Contract  Reason = "Contract"  // that is being agreed, or ends
 	Tether    Reason = "Tether"    // to or of a company
@@ -48,6 +50,7 @@ type World struct {
 	CronJobs   []batchv1.CronJob
 	Sets       []appsv1.ReplicaSet
 	Stateful   []appsv1.StatefulSet
+	Claims     []corev1.PersistentVolumeClaim
 }
 
 // Verdict says whether a cluster may sleep.
@@ -73,6 +76,11 @@ func (w *World) Decide(now time.Time, least time.Duration) Verdict {
 	for _, g := range w.Guests { // one whose pod is not made yet
 		if p := g.Status.Phase; p == "" || p == v1alpha1.OffloadedPodAccepted {
 			return Verdict{Stay: Pods, What: named("guest", &g)}
+		}
+	}
+	for _, c := range w.Claims {
+		if m := volumes.MoveOf(&c); m != nil && m.Phase != volumes.Failed {
+			return Verdict{Stay: Volumes, What: named("claim", &c)}
 		}
 	}
 	if n := own(w.Nodes); n > 1 {
@@ -108,13 +116,15 @@ func Look(ctx context.Context, cached, fresh client.Reader, agreed *ledger.Snaps
 	var sets appsv1.ReplicaSetList
 	var stateful appsv1.StatefulSetList
 	var guests v1alpha1.OffloadedPodList
-	for _, list := range []client.ObjectList{&pods, &guests, &nodes, &namespaces, &jobs, &crons, &sets, &stateful} {
+	var claims corev1.PersistentVolumeClaimList
+	for _, list := range []client.ObjectList{&pods, &guests, &nodes, &namespaces, &jobs, &crons, &sets, &stateful, &claims} {
 		if err := fresh.List(ctx, list); err != nil {
 			return Verdict{}, fmt.Errorf("read what Kubernetes has to do: %w", err)
 		}
 	}
 	w = World{
 		Agreed: agreed, Pods: pods.Items, Guests: guests.Items, Nodes: nodes.Items, Namespaces: namespaces.Items, Jobs: jobs.Items, CronJobs: crons.Items, Sets: sets.Items, Stateful: stateful.Items,
+		Claims: claims.Items,
 	}
 	return w.Decide(now, least), nil
 }

@@ -29,6 +29,13 @@ func cronJob(schedule, zone string) batchv1.CronJob {
 	return j
 }
 
+// claim is one with the state of a move.
+func claim(move string) corev1.PersistentVolumeClaim {
+	m := meta("data")
+	m.Annotations = map[string]string{v1alpha1.AnnotationMove: move}
+	return corev1.PersistentVolumeClaim{ObjectMeta: m}
+}
+
 func TestWhatKeepsAClusterAwake(t *testing.T) {
 	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
 	gone := metav1.NewTime(now)
@@ -40,6 +47,8 @@ func TestWhatKeepsAClusterAwake(t *testing.T) {
 		{name: "nothing"},
 		{name: "a pod that ended", world: World{Pods: []corev1.Pod{{ObjectMeta: meta("done"), Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}}}},
 		{name: "a pod that waits", world: World{Pods: []corev1.Pod{{ObjectMeta: meta("web")}}}, want: Verdict{Stay: Pods, What: "pod shop/web"}},
+		{name: "a volume on its way", world: World{Claims: []corev1.PersistentVolumeClaim{claim(`{"phase":"Stopped"}`)}}, want: Verdict{Stay: Volumes, What: "claim shop/data"}},
+		{name: "a volume that could not be moved", world: World{Claims: []corev1.PersistentVolumeClaim{claim(`{"phase":"Failed"}`), claim("")}}},
 		{name: "a node alone", world: World{Nodes: make([]corev1.Node, 1)}},
 		{name: "a node that joined", world: World{Nodes: make([]corev1.Node, 2)}, want: Verdict{Stay: Nodes, What: "2 nodes"}},
 		{name: "a node that joined, and has a peer's label", world: World{Nodes: []corev1.Node{{}, {ObjectMeta: metav1.ObjectMeta{Name: "desk", Labels: map[string]string{v1alpha1.LabelPeer: "bob"}}}}}, want: Verdict{Stay: Nodes, What: "2 nodes"}},

@@ -58,6 +58,13 @@ func (c *Claims) CopyClaim(w http.ResponseWriter, r *http.Request, consumerID st
 	log.Info("a guest's volume was copied", "entries", stats.Entries, "bytes", stats.Bytes, "sent", stats.Sent)
 }
 
+// Copying reports whether files of a claim go out or come in.
+func (c *Claims) Copying() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.copies) > 0
+}
+
 func (c *Claims) begin(consumerID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

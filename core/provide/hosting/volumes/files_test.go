@@ -128,6 +128,9 @@ func TestFilesOfAClaimGoOutAndIn(t *testing.T) {
 		}
 		held = append(held, conn)
 	}
+	if !p.Copying() {
+		t.Error("Kubernetes may sleep")
+	}
 	refused("copies are under way", "bob", "data", uid, "from")
 	if stats, err := treecopy.Receive(t.Context(), held[0], other, treecopy.LimitsOf(1<<20)); err != nil || stats.Sent != 3 {
 		t.Fatalf("%+v, %v", stats, err)
