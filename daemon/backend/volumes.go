@@ -236,7 +236,7 @@ func (b *Backend) MoveVolume(ctx context.Context, o api.MoveOptions, report func
 	if !o.Wait && !o.Cancel {
 		return b.volume(ctx, c, o)
 	}
-	return b.followMove(ctx, c, o, report)
+	return b.followMove(ctx, c, o, to, report)
 }
 
 // setMove writes on a claim where its volume is to go; "" has it stay.
@@ -305,7 +305,7 @@ const (
 )
 
 // followMove tells of a move until it is over.
-func (b *Backend) followMove(ctx context.Context, c *Cluster, o api.MoveOptions, report func(api.Progress)) (api.Volume, error) {
+func (b *Backend) followMove(ctx context.Context, c *Cluster, o api.MoveOptions, to string, report func(api.Progress)) (api.Volume, error) {
 	var told time.Time
 	var phase api.MovePhase
 	for {
@@ -314,6 +314,9 @@ func (b *Backend) followMove(ctx context.Context, c *Cluster, o api.MoveOptions,
 			return v, err
 		}
 		if v.Move == nil {
+			if at := cmp.Or(v.Peer, api.Home); !o.Cancel && v1alpha1.VirtualNodePrefix+at != to && (at != api.Home || to != b.Engine.Facts().NodeName) {
+				return v, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("move %s/%s", o.Namespace, o.Claim), Reason: "somebody had it stay at " + at}
+			}
 			return v, nil
 		}
 		if v.Move.Phase == api.MoveFailed && !o.Cancel {

@@ -75,6 +75,7 @@ var groups = []group{
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},
 	{name: "streams", what: "one stream, eight and UDP between pods, and through plain wireguard-go", peered: true, run: streams},
 	{name: "image", what: "an image that only home has, and its layer by turns with plain TLS", peered: true, run: image},
+	{name: "moves", what: "a volume with a file of a gigabyte goes to a peer and home", peered: true, run: moves},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
 	{name: "rollout", what: "a Deployment on two peers to a new image that only home has, in a lab of three", run: rollout},

@@ -259,8 +259,28 @@ func (r *receiver) make(in *folder, e *entry) error {
 				return err
 			}
 		}
+		return r.dressOther(at, e)
 	}
 	return r.dress(at, e.Name, fdPath(in.File)+"/"+e.Name, e)
+}
+
+// dressOther dresses a fifo or a socket by a descriptor that stands for it alone: a mode is set by a path that would follow a symbolic link, should
+// somebody have put one there since.
+func (r *receiver) dressOther(at int, e *entry) error {
+	fd, err := unix.Openat(at, e.Name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), e.Name)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != formats[e.Type] {
+		return errors.New("it is something else by now")
+	}
+	return r.dress(fd, "", fdPath(f), e)
 }
 
 // formats are what each type is to the kernel.
@@ -557,7 +577,7 @@ func (r *receiver) dress(at int, name, proc string, e *entry) error {
 	if err := r.setXattrs(proc, name == "", e.Xattrs); err != nil {
 		return fmt.Errorf("extended attributes: %w", err)
 	}
-	if e.Type != typeSymlink { // what was dressed before is no symbolic link, and nobody else is here
+	if e.Type != typeSymlink { // all others are open here, so the path leads to them and nowhere else
 		if err := unix.Fchmodat(unix.AT_FDCWD, proc, e.Mode, 0); err != nil {
 			return fmt.Errorf("mode: %w", err)
 		}

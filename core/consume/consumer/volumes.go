@@ -19,9 +19,9 @@ var _ volumes.Peers = (*Fleet)(nil)
 
 // Claim has a peer keep a volume for a claim of a home namespace, and a twin of that.
 func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error {
-	m := f.member(peer)
-	if m == nil {
-		return fmt.Errorf("%s lends nothing now", peer)
+	m, err := f.lender(ctx, peer)
+	if err != nil {
+		return err
 	}
 	if m.node.Twin(namespace) == "" {
 		if err := m.node.Open(ctx, namespace); err != nil {
@@ -33,26 +33,35 @@ func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *
 
 // Unclaim has it delete one. While there is a contract that has no member yet, or ends, it is tried again.
 func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error {
+	m, err := f.lender(ctx, peer)
+	if err != nil {
+		return err
+	}
+	return m.remote.DeleteClaim(ctx, namespace, name, uid)
+}
+
+// lender is the member for a peer. The error is volumes.ErrNoContract when there will be none.
+func (f *Fleet) lender(ctx context.Context, peer string) (*member, error) {
 	if m := f.member(peer); m != nil {
-		return m.remote.DeleteClaim(ctx, namespace, name, uid)
+		return m, nil
 	}
 	var contracts v1alpha1.ContractList
 	if err := f.Client.List(ctx, &contracts); err != nil {
-		return err
+		return nil, err
 	}
 	for i := range contracts.Items {
 		if c := &contracts.Items[i]; c.Spec.Role == v1alpha1.RoleConsumer && c.Spec.Peer == peer {
-			return errors.New("the contract with " + peer + " is not in use yet, or ends")
+			return nil, errors.New("the contract with " + peer + " is not in use yet, or ends")
 		}
 	}
-	return volumes.ErrNoContract
+	return nil, fmt.Errorf("%w: %s", volumes.ErrNoContract, peer)
 }
 
 // Copy opens a copy of the files of one, from the peer or into it.
 func (f *Fleet) Copy(ctx context.Context, peer, namespace, name string, uid types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error) {
-	m := f.member(peer)
-	if m == nil {
-		return nil, fmt.Errorf("%s lends nothing now", peer)
+	m, err := f.lender(ctx, peer)
+	if err != nil {
+		return nil, err
 	}
 	return m.remote.CopyClaim(ctx, namespace, name, uid, end)
 }

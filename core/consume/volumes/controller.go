@@ -178,7 +178,7 @@ func said(err error) string {
 // final reports whether asking the peer again would change nothing.
 func final(err error) bool {
 	var no *peering.Problem
-	return errors.As(err, &no) && slices.Contains([]peering.Code{peering.CodeForbidden, peering.CodeBadRequest, peering.CodeNotFound, peering.CodeNoContract}, no.Code)
+	return errors.Is(err, errNoFolder) || errors.Is(err, ErrNoContract) || errors.As(err, &no) && slices.Contains([]peering.Code{peering.CodeForbidden, peering.CodeBadRequest, peering.CodeNotFound, peering.CodeNoContract}, no.Code)
 }
 
 // elsewhere has the scheduler choose a node for a claim again.

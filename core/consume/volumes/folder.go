@@ -8,6 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// errNoFolder: only volumes that are folders of the node that kithd runs on are moved.
+var errNoFolder = errors.New("its volume cannot be reached by kithd")
+
 // Folder is where the files of a volume are, on the node that kithd runs on. The error says why it has none there: it is of another node, or no folder.
 func Folder(v *corev1.PersistentVolume, node string) (string, error) {
 	var path string
@@ -17,13 +20,13 @@ func Folder(v *corev1.PersistentVolume, node string) (string, error) {
 	case v.Spec.HostPath != nil:
 		path = v.Spec.HostPath.Path
 	default:
-		return "", errors.New("its volume is no folder of a node, and only those are moved")
+		return "", fmt.Errorf("%w: it is no folder of a node", errNoFolder)
 	}
 	if on := hostOf(v); node == "" || on != node {
-		return "", fmt.Errorf("its volume is a folder of node %q, and kithd is not there", on)
+		return "", fmt.Errorf("%w: it is a folder of node %q, and kithd is not there", errNoFolder, on)
 	}
 	if !filepath.IsAbs(path) || path != filepath.Clean(path) {
-		return "", fmt.Errorf("the folder %q of its volume is no clean path", path)
+		return "", fmt.Errorf("%w: %q is no clean path", errNoFolder, path)
 	}
 	return path, nil
 }

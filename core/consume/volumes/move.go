@@ -231,7 +231,10 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 	if v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner || claim.Spec.StorageClassName == nil {
 		return refuse("only volumes of the class " + v1alpha1.StorageClassName + " can be")
 	}
-	from, err := m.nodeOf(ctx, &v)
+	if claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+		return refuse("it is a device, and only file systems are moved")
+	}
+	from, err := m.nodeOf(&v)
 	if err != nil {
 		return refuse(err.Error())
 	}
@@ -253,7 +256,7 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 }
 
 // nodeOf is the node whose pods have a volume. At home it is kithd's own, or it cannot be moved.
-func (m *Mover) nodeOf(ctx context.Context, v *corev1.PersistentVolume) (string, error) {
+func (m *Mover) nodeOf(v *corev1.PersistentVolume) (string, error) {
 	peer := AtPeer(v)
 	if peer == "" {
 		_, err := Folder(v, m.node)

@@ -36,6 +36,7 @@ var targets = []target{
 	{figure: "TCP, pod to pod, eight streams, tunnel / wireguard-go", bound: 0.8},
 	{figure: "UDP, pod to pod, tunnel / wireguard-go", bound: 0.7},
 	{figure: "layer of an image, from laptop to laptop, from home / plain TLS", bound: 0.8},
+	{figure: "files of a volume, copied to a peer, volume move / plain TLS", bound: 0.7},
 	{figure: "rolling update of ten pods on two peers, an image that only home has / one that is everywhere", atMost: true, bound: 1.3},
 	{figure: "TCP, pod to pod, tunnel, eight streams / one", bound: 1},
 	{figure: "TCP, guest to guest of another provider, one stream, by home / to home", bound: 0.65},

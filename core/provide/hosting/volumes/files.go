@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,7 @@ func (c *Claims) CopyClaim(w http.ResponseWriter, r *http.Request, consumerID st
 	if err != nil {
 		return
 	}
+	began := time.Now()
 	var stats treecopy.Stats
 	if end == remote.CopyInto {
 		stats, err = treecopy.Receive(r.Context(), conn, folder, treecopy.LimitsOf(size))
@@ -55,7 +57,7 @@ func (c *Claims) CopyClaim(w http.ResponseWriter, r *http.Request, consumerID st
 		log.Info("a copy of a guest's volume broke off", "err", err)
 		return
 	}
-	log.Info("a guest's volume was copied", "entries", stats.Entries, "bytes", stats.Bytes, "sent", stats.Sent)
+	log.Info("a guest's volume was copied", "entries", stats.Entries, "bytes", stats.Bytes, "sent", stats.Sent, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // Copying reports whether files of a claim go out or come in.
