@@ -111,13 +111,15 @@ func (m *Mover) SetupWithManager(mgr ctrl.Manager) error {
 		a := o.GetAnnotations()
 		return a[v1alpha1.AnnotationMoveTo] != "" || a[v1alpha1.AnnotationMove] != "" || controllerutil.ContainsFinalizer(o, v1alpha1.AnnotationMove)
 	}
-	// A pod that ended may have been the last that had a claim.
+	// A pod that ended may have been the last that had a claim; the cache does not keep what claims a pod has.
 	pods := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) (all []reconcile.Request) {
-		for _, name := range claimsOf(o.(*corev1.Pod)) {
-			key := client.ObjectKey{Namespace: o.GetNamespace(), Name: name}
-			var claim corev1.PersistentVolumeClaim
-			if m.client.Get(ctx, key, &claim) == nil && moves(&claim) {
-				all = append(all, reconcile.Request{NamespacedName: key})
+		var claims corev1.PersistentVolumeClaimList
+		if m.client.List(ctx, &claims, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy) != nil {
+			return nil
+		}
+		for i := range claims.Items {
+			if is := MoveOf(&claims.Items[i]); is != nil && is.Phase == Stopped {
+				all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&claims.Items[i])})
 			}
 		}
 		return all
