@@ -83,6 +83,7 @@ const (
 	CauseAvoided       CauseReason = "Avoided"     // the peer refused one like it lately
 	CauseClaimMissing  CauseReason = "ClaimMissing"
 	CauseClaimPending  CauseReason = "ClaimPending"
+	CauseVolumeMoves   CauseReason = "VolumeMoves"        // its volume is on its way to a peer or a node of home, Detail, and no pod may have it meanwhile
 	CauseVolumeElse    CauseReason = "VolumeElsewhere"    // its volume is on another node; Detail names the peer that it is at
 	CauseUnschedulable CauseReason = "UnschedulableThere" // the peer's own scheduler finds no node for it
 )

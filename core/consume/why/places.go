@@ -2,6 +2,7 @@ package why
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -221,10 +222,20 @@ func (c Claim) waits() []api.Cause {
 	switch {
 	case c.Claim == nil:
 		return []api.Cause{{Reason: api.CauseClaimMissing, Who: api.WhoYou, Names: []string{c.Name}}}
+	case c.moves() != nil:
+		return []api.Cause{{Reason: api.CauseVolumeMoves, Who: api.WhoNobody, Names: []string{c.Name}, Detail: strings.TrimPrefix(c.moves().To, v1alpha1.VirtualNodePrefix), Since: c.moves().Since.Time}}
 	case c.Claim.Status.Phase == corev1.ClaimLost, c.Claim.Status.Phase == corev1.ClaimPending && c.Claim.Spec.VolumeName == "" && c.Claim.Spec.StorageClassName == nil:
 		return []api.Cause{c.pending()}
 	}
 	return nil // one that waits for its first consumer is bound with the pod
+}
+
+// moves is the move that keeps pods from a claim; nil when none does.
+func (c Claim) moves() *volumes.Move {
+	if m := volumes.MoveOf(c.Claim); m != nil && m.Phase == volumes.Stopped {
+		return m
+	}
+	return nil
 }
 
 func (c Claim) pending() api.Cause {

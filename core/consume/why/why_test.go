@@ -194,6 +194,11 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			f.Claims = []Claim{{Name: "data"}, {Name: "logs", Claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new(string)}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}}}
 			f.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no claim"}}
 		}, "waiting; ClaimMissing(you) data"},
+		"a claim whose volume is being moved": {func(f *Facts) {
+			moves := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimLost}}
+			moves.Annotations = map[string]string{v1alpha1.AnnotationMove: `{"phase":"Stopped","to":"kith-bob"}`}
+			f.Claims = []Claim{{Name: "data", Claim: moves}}
+		}, "waiting; VolumeMoves(nobody) bob data"},
 		"a claim that no volume is made for": {func(f *Facts) {
 			f.Claims = []Claim{{Name: "logs", Claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("slow")}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}}}
 			f.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "unbound"}}

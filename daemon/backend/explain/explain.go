@@ -113,6 +113,10 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 	api.CauseClaimPending: func(w *api.Why, c *api.Cause) saying {
 		return saying{"it waits for the volume claim " + listed(c.Names), "the claim is " + c.Detail, "`" + kubectl(w, "describe pvc %s", strings.Join(c.Names, " ")) + "` says what for"}
 	},
+	api.CauseVolumeMoves: func(w *api.Why, c *api.Cause) saying {
+		claim := w.Namespace + "/" + listed(c.Names)
+		return saying{"it waits for its volume", "that of " + claim + " is being moved to " + c.Detail + ", and no pod may have it meanwhile", "wait, or have it stay: `kith volume move " + claim + " --cancel`"}
+	},
 	api.CauseVolumeElse: func(_ *api.Why, c *api.Cause) saying {
 		if c.Detail != "" {
 			return saying{"it cannot be on " + c.Laptop, "the volume of its claim " + listed(c.Names) + " is at " + c.Detail, "let it run there: `kith peer " + c.Detail + "` asks where there is no contract"}
