@@ -216,7 +216,7 @@ func TestGolden(t *testing.T) {
 		"why":         {"why", "why -n batch", "why -o name", "why shop/web -o name", "__complete why shop/", "__complete why -n shop w", "why shop/web", "why -n shop deployment/web", "why shop/guest", "why shop/far", "why shop/web -o json", "why web", "why shop/web -n batch", "why deploy/Web", "why cronjob/x -n shop", "why a b"},
 		"guests":      {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"volumes":     {"volumes", "volumes -o json", "volumes shop/data -o wide", "volumes carol"},
-		"volume":      {"volume move shop/data --to home --no-wait", "volumes shop", "volume move shop/data --cancel", "volume move shop/data --to home", "volume move shop/none --to bob", "volume move data --to bob", "volume move shop/data", "volume move shop/data --to bob --rate fast"},
+		"volume":      {"volume move shop/data --to home --no-wait", "volumes shop", "volume move shop/data --cancel", "volume move shop/data --to home", "volume move shop/none --to bob", "volume move data --to bob", "volume move shop/data", "volume move shop/data --to bob --rate fast", "volume fetch shop/data"},
 		"dns-records": {"dns-records example.org", "dns-records example.org --format nsupdate", "dns-records -o json", "dns-records --format nsupdate", "dns-records a b", "dns-records --format bind"},
 		"version":     {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
 		"doctor":      {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody", "doctor --fix", "doctor --fix --yes", "doctor bob --fix --yes", "doctor --fix --yes -o json"},

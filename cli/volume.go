@@ -78,12 +78,12 @@ func moving(m *api.Move) string {
 func (p commands) volumeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "volume",
-		Short: "Move the volume of a claim to a peer, or home",
+		Short: "Move the volume of a claim to a peer, or fetch it home",
 		Long:  "Do something with the volume of one claim. `kith volumes` lists them.",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(p.moveCommand())
+	c.AddCommand(p.moveCommand(), p.fetchCommand())
 	return c
 }
 
@@ -127,6 +127,34 @@ The command may be interrupted: the move goes on, and asking again waits for it.
 	c.MarkFlagsMutuallyExclusive("to", "cancel")
 	program.TimeoutFlag(c, &timeout, "how long to wait until it is there")
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
+	return c
+}
+
+func (p commands) fetchCommand() *cobra.Command {
+	o := api.MoveOptions{To: api.Home, Wait: true}
+	var timeout time.Duration
+	c := p.Things(&cobra.Command{
+		Use:   "fetch NAMESPACE/CLAIM",
+		Short: "Bring the volume of a claim home",
+		Long: `Bring the volume of a claim home: kith volume move --to home. That is possible, too, when there is no contract with the peer any
+more, as long as it keeps the volume; ` + "`kith volumes`" + ` there says until when.`,
+		Example: "  kith volume fetch shop/data",
+		Args:    program.Between(1, 1), ValidArgsFunction: p.completeVolumes(),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if o.Namespace, o.Claim, err = api.ClaimRef(args[0]); err != nil {
+				return err
+			}
+			if err := o.Check(); err != nil {
+				return err
+			}
+			v, err := program.Long(p.Program, c, timeout, func(ctx context.Context, kithd *client.Client, progress *program.Progress) (api.Volume, error) {
+				return kithd.MoveVolume(ctx, o, progress.Report)
+			})
+			return program.Answer(p.Program, v, err, p.showMoved)
+		},
+	})
+	c.Flags().StringVar(&o.Rate, "rate", "", "how many bytes a second it may take at most, for example 20Mi")
+	program.TimeoutFlag(c, &timeout, "how long to wait until it is there")
 	return c
 }
 

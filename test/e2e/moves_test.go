@@ -164,6 +164,22 @@ func TestAVolumeMovesAndItsPodFollows(t *testing.T) {
 			t.Fatal(differs)
 		}
 	})
+
+	t.Run("it is fetched from a provider that ended the contract", func(t *testing.T) {
+		kith(t, bob, "unpeer", "alice", "--yes")
+		eventually(t, time.Minute, "bob keeps it", func() string {
+			if out := kith(t, bob, "volumes"); !strings.Contains(out, "kept until") {
+				return instead(out)
+			}
+			return ""
+		})
+		t.Log(kith(t, alice, "volume", "fetch", claim))
+		at("alice")
+		if differs := treetest.Differ(want, listed(t, files(t, alice))); differs != "" {
+			t.Fatal(differs)
+		}
+		eventually(t, 20*time.Second, "nothing is left at bob", func() string { return files(t, bob) })
+	})
 	if t.Failed() {
 		t.Log(kubectl(t, alice, "-n", "shop", "get", "events", "--sort-by=.lastTimestamp"))
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/consume/volumes"
@@ -34,10 +35,29 @@ func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *
 // Unclaim has it delete one. While there is a contract that has no member yet, or ends, it is tried again.
 func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error {
 	m, err := f.lender(ctx, peer)
+	if errors.Is(err, volumes.ErrNoContract) {
+		to, gone := f.former(ctx, peer)
+		if gone == nil {
+			gone = remote.DeleteKept(ctx, to, namespace, name, uid)
+		}
+		if gone != nil {
+			return fmt.Errorf("%w (%w)", err, gone)
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	return m.remote.DeleteClaim(ctx, namespace, name, uid)
+}
+
+// former speaks to a peer that there is no contract with.
+func (f *Fleet) former(ctx context.Context, name string) (*peering.Client, error) {
+	var peer v1alpha1.Peer
+	if err := f.Client.Get(ctx, client.ObjectKey{Name: name}, &peer); err != nil {
+		return nil, err
+	}
+	return f.Directory.Client(&peer)
 }
 
 // lender is the member for a peer. The error is volumes.ErrNoContract when there will be none.
@@ -57,9 +77,16 @@ func (f *Fleet) lender(ctx context.Context, peer string) (*member, error) {
 	return nil, fmt.Errorf("%w: %s", volumes.ErrNoContract, peer)
 }
 
-// Copy opens a copy of the files of one, from the peer or into it.
+// Copy opens a copy of the files of one, from the peer or into it. What a peer keeps since a contract ended can be had without one.
 func (f *Fleet) Copy(ctx context.Context, peer, namespace, name string, uid types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error) {
 	m, err := f.lender(ctx, peer)
+	if errors.Is(err, volumes.ErrNoContract) && end != remote.CopyInto {
+		to, gone := f.former(ctx, peer)
+		if gone != nil {
+			return nil, err
+		}
+		return remote.CopyKept(ctx, to, namespace, name, uid, end)
+	}
 	if err != nil {
 		return nil, err
 	}

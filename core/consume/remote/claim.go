@@ -105,7 +105,7 @@ func (c *Client) PutClaim(ctx context.Context, home, name string, claim *Claim) 
 	if err := c.pace.Wait(ctx); err != nil {
 		return err
 	}
-	return c.cfg.To.Call(ctx, http.MethodPut, c.claimPath(home, name, nil), claim, nil)
+	return c.cfg.To.Call(ctx, http.MethodPut, c.path(claimPath(home, name), nil), claim, nil)
 }
 
 // DeleteClaim has the peer delete a volume, with its data.
@@ -113,9 +113,9 @@ func (c *Client) DeleteClaim(ctx context.Context, home, name string, uid types.U
 	if err := c.pace.Wait(ctx); err != nil {
 		return err
 	}
-	return c.cfg.To.Call(ctx, http.MethodDelete, c.claimPath(home, name, url.Values{"uid": {string(uid)}}), nil, nil)
+	return c.cfg.To.Call(ctx, http.MethodDelete, c.path(claimPath(home, name), url.Values{"uid": {string(uid)}}), nil, nil)
 }
 
-func (c *Client) claimPath(home, name string, more url.Values) string {
-	return c.path("/kith/v2/namespaces/"+url.PathEscape(home)+"/claims/"+url.PathEscape(name), more)
+func claimPath(home, name string) string {
+	return "/kith/v2/namespaces/" + url.PathEscape(home) + "/claims/" + url.PathEscape(name)
 }

@@ -2,15 +2,17 @@ package remote
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/agree/peering"
 )
 
 // CopyPath is where the files of a claim's volume are read and written: an upgrade to CopyProtocol, with the UID of the claim as the query "uid" and
-// a CopyEnd as "as".
+// a CopyEnd as "as". Without a contract it is about a volume that is kept since the last one ended, and goes out alone.
 const (
 	CopyPath     = ClaimPath + "/files"
 	CopyProtocol = "kith-treecopy"
@@ -30,10 +32,15 @@ func (c *Client) CopyClaim(ctx context.Context, home, name string, uid types.UID
 	if err := c.pace.Wait(ctx); err != nil {
 		return nil, err
 	}
-	path := c.path("/kith/v2/namespaces/"+url.PathEscape(home)+"/claims/"+url.PathEscape(name)+"/files", url.Values{"uid": {string(uid)}, "as": {string(end)}})
-	conn, err := c.cfg.To.Upgrade(ctx, path, CopyProtocol)
-	if err != nil {
-		return nil, fmt.Errorf("files of claim %s/%s at %s: %w", home, name, c.cfg.Peer, err)
-	}
-	return conn, nil
+	return c.cfg.To.Upgrade(ctx, c.path(claimPath(home, name)+"/files", url.Values{"uid": {string(uid)}, "as": {string(end)}}), CopyProtocol)
+}
+
+// CopyKept opens a copy of a volume's files from a peer that keeps them without a contract.
+func CopyKept(ctx context.Context, to *peering.Client, home, name string, uid types.UID, end CopyEnd) (io.ReadWriteCloser, error) {
+	return to.Upgrade(ctx, claimPath(home, name)+"/files?"+url.Values{"uid": {string(uid)}, "as": {string(end)}}.Encode(), CopyProtocol)
+}
+
+// DeleteKept has a peer delete a volume that it keeps without a contract.
+func DeleteKept(ctx context.Context, to *peering.Client, home, name string, uid types.UID) error {
+	return to.Call(ctx, http.MethodDelete, claimPath(home, name)+"?"+url.Values{"uid": {string(uid)}}.Encode(), nil, nil)
 }

@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/trust/audit"
+	"kith.dev/core/trust/identity"
 )
 
 // claimTimeout bounds one call; consumers wait for 15 s.
@@ -105,7 +106,7 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 	default:
 		return &api.Error{Code: api.CodeNotReady, Message: "claim " + name, Reason: "a former claim of that name is still here", Do: "it is made when that was deleted"}
 	}
-	kept, err := c.kept(ctx, terms.Consumer, home, name, claim.UID)
+	kept, err := c.kept(ctx, terms.Consumer.Compact, home, name, claim.UID)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (c *Claims) count(ctx context.Context, consumer, contract string) error {
 }
 
 // DeleteClaim answers DELETE remote.ClaimPath?contract=ID&uid=UID: the claim of that UID, and the data of its volume, are deleted from then on;
-// as soon as no guest uses it any more. One that is not there is deleted already.
+// as soon as no guest uses it any more. One that is not there is deleted already. Without a contract it is about what is kept since one ended.
 func (c *Claims) DeleteClaim(w http.ResponseWriter, r *http.Request, consumerID string) {
 	door.Answer(c.log, w, struct{}{}, c.delete(r, consumerID))
 }
@@ -232,7 +233,7 @@ func (c *Claims) DeleteClaim(w http.ResponseWriter, r *http.Request, consumerID 
 func (c *Claims) delete(r *http.Request, consumerID string) error {
 	ctx, cancel := context.WithTimeout(r.Context(), claimTimeout)
 	defer cancel()
-	terms, err := c.contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	consumer, terms, err := c.caller(ctx, r, consumerID)
 	if err != nil {
 		return err
 	}
@@ -245,11 +246,14 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 	}
 	c.making.Lock()
 	defer c.making.Unlock()
-	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: terms.Consumer.Compact, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: uid}
+	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: uid}
 	var claims corev1.PersistentVolumeClaimList
 	var volumes corev1.PersistentVolumeList
 	if err := errors.Join(c.live.List(ctx, &claims, which), c.live.List(ctx, &volumes, which)); err != nil {
 		return fmt.Errorf("looking for claim %s: %w", name, err)
+	}
+	if terms == nil && len(claims.Items) > 0 {
+		return &api.Error{Code: api.CodeForbidden, Message: "claim " + name, Reason: "its contract is still being ended here", Do: "try again in a moment"}
 	}
 	named := map[string]bool{} // volumes
 	for i := range volumes.Items {
@@ -272,9 +276,27 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 		}
 	}
 	if len(claims.Items)+len(named) > 0 {
-		c.log.Info("a consumer deleted a claim and its data", "peer", terms.Consumer.Name, "namespace", home, "claim", name)
+		c.log.Info("a consumer deleted a claim and its data", "consumer", consumer, "namespace", home, "claim", name)
 	}
-	return c.count(ctx, terms.Consumer.Compact, terms.Contract)
+	if terms == nil {
+		return nil
+	}
+	return c.count(ctx, consumer, terms.Contract)
+}
+
+// caller is the compact ID of the consumer that asks, and the terms of the contract that it names; nil when it names none.
+func (c *Claims) caller(ctx context.Context, r *http.Request, consumerID string) (consumer string, terms *grants.Terms, err error) {
+	if contract := r.URL.Query().Get("contract"); contract != "" {
+		if terms, err = c.contracts.Held(ctx, contract, consumerID); err != nil {
+			return "", nil, err
+		}
+		return terms.Consumer.Compact, terms, nil
+	}
+	id, err := identity.ParseID(consumerID)
+	if err != nil {
+		return "", nil, api.Invalid("ID", consumerID, "a cluster's")
+	}
+	return id.Compact(), nil, nil
 }
 
 // release has the cluster delete a volume as soon as no claim has it.

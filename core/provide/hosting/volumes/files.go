@@ -89,7 +89,7 @@ func (c *Claims) end(consumerID string) {
 func (c *Claims) copied(r *http.Request, consumerID string, end remote.CopyEnd) (folder string, size int64, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), claimTimeout)
 	defer cancel()
-	terms, err := c.contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	consumer, terms, err := c.caller(ctx, r, consumerID)
 	if err != nil {
 		return "", 0, err
 	}
@@ -99,6 +99,12 @@ func (c *Claims) copied(r *http.Request, consumerID string, end remote.CopyEnd) 
 	}
 	if end != remote.CopyFrom && end != remote.CopyFromStill && end != remote.CopyInto {
 		return "", 0, api.Invalid("as", grants.Cut(string(end), 20), "it is from, from-still or into")
+	}
+	if terms == nil {
+		if end == remote.CopyInto {
+			return "", 0, &api.Error{Code: api.CodeForbidden, Message: "files of claim " + name, Reason: "nothing is taken without a contract"}
+		}
+		return c.keptFolder(ctx, consumer, home, name, types.UID(uid))
 	}
 	tw, found := c.contracts.TwinFor(terms.Consumer, home)
 	var claim corev1.PersistentVolumeClaim
@@ -123,15 +129,35 @@ func (c *Claims) copied(r *http.Request, consumerID string, end remote.CopyEnd) 
 	if err := c.live.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err != nil {
 		return "", 0, fmt.Errorf("volume of claim %s/%s: %w", tw.Name, name, err)
 	}
-	folder, err = volumes.Folder(&v, c.Node)
+	bytes := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	folder, err = c.folder(&v, name)
+	return folder, bytes.Value(), err
+}
+
+// keptFolder is that of a volume that is kept since its contract ended.
+func (c *Claims) keptFolder(ctx context.Context, consumer, home, name string, uid types.UID) (folder string, size int64, err error) {
+	v, err := c.kept(ctx, consumer, home, name, uid)
+	if err != nil {
+		return "", 0, err
+	}
+	if v == nil {
+		return "", 0, &api.Error{Code: api.CodeConflict, Message: "files of claim " + name, Reason: "no such claim is kept here"}
+	}
+	bytes := v.Spec.Capacity[corev1.ResourceStorage]
+	folder, err = c.folder(v, name)
+	return folder, bytes.Value(), err
+}
+
+// folder is where the files of a volume are, if kithd can read them.
+func (c *Claims) folder(v *corev1.PersistentVolume, name string) (string, error) {
+	folder, err := volumes.Folder(v, c.Node)
 	if err == nil {
 		_, err = os.Stat(folder) // kithd may run where it does not see the node's disk
 	}
 	if err != nil {
-		return "", 0, &api.Error{Code: api.CodeForbidden, Message: "files of claim " + name, Reason: err.Error()}
+		return "", &api.Error{Code: api.CodeForbidden, Message: "files of claim " + name, Reason: err.Error()}
 	}
-	bytes := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	return folder, bytes.Value(), nil
+	return folder, nil
 }
 
 // unused refuses while a pod has the claim.

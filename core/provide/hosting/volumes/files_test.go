@@ -38,11 +38,16 @@ func (p *provider) filed(folder string) {
 // files asks for the files of a claim; the answer is a connection, or what was said.
 func (p *provider) files(at *httptest.Server, by, claim, uid, end string) (net.Conn, string) {
 	p.Helper()
+	return p.filesUnder(at, by, by+"-1", claim, uid, end)
+}
+
+func (p *provider) filesUnder(at *httptest.Server, by, contract, claim, uid, end string) (net.Conn, string) {
+	p.Helper()
 	conn, err := net.Dial("tcp", at.Listener.Addr().String())
 	if err != nil {
 		p.Fatal(err)
 	}
-	path := "/kith/v2/namespaces/shop/claims/" + claim + "/files?" + url.Values{"contract": {by + "-1"}, "uid": {uid}, "as": {end}}.Encode()
+	path := "/kith/v2/namespaces/shop/claims/" + claim + "/files?" + url.Values{"contract": {contract}, "uid": {uid}, "as": {end}}.Encode()
 	r, err := http.NewRequestWithContext(p.Context(), http.MethodPost, "http://here"+path, nil)
 	if err != nil {
 		p.Fatal(err)
@@ -158,5 +163,47 @@ func TestFilesOfAClaimGoOutAndIn(t *testing.T) {
 	}
 	if is, err := os.ReadFile(filepath.Join(folder, "b")); err != nil || string(is) != "two" {
 		t.Errorf("%q, %v", is, err)
+	}
+}
+
+// What is kept since a contract ended goes out without one, to its consumer alone, and is deleted by its word.
+func TestKeptFilesGoOutWithoutAContract(t *testing.T) {
+	p := newProvider(t)
+	p.Node = "here"
+	p.mux.HandleFunc("POST "+remote.CopyPath, func(w http.ResponseWriter, r *http.Request) { p.CopyClaim(w, r, r.Header.Get("By")) })
+	at := httptest.NewServer(p.mux)
+	defer at.Close()
+	folder, other := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a"), []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.want(200, "", "PUT", "bob", "bob-1", "data", uid, "6Gi")
+	p.filed(folder)
+	without := func(by, end string) (net.Conn, string) { return p.filesUnder(at, by, "", "data", uid, end) }
+	if conn, said := without("bob", "from"); conn != nil || !strings.Contains(said, "no such claim") {
+		t.Errorf("while the contract is in force: %q", said)
+	}
+	p.want(403, "being ended", "DELETE", "bob", "", "data", uid, "")
+	p.gone("bob", "data", "pv-1")
+	p.look("pv-1")
+	for by, end := range map[string]string{"eve": "from", "bob": "into"} {
+		if conn, said := without(by, end); conn != nil || said == "" {
+			t.Errorf("%s %s: %v %q", by, end, conn != nil, said)
+		}
+	}
+	conn, said := without("bob", "from-still")
+	if conn == nil {
+		t.Fatal(said)
+	}
+	if stats, err := treecopy.Receive(t.Context(), conn, other, treecopy.LimitsOf(1<<20)); err != nil || stats.Sent != 3 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	p.want(200, "", "DELETE", "eve", "", "data", uid, "")
+	if policy := p.volume("pv-1").Spec.PersistentVolumeReclaimPolicy; policy != corev1.PersistentVolumeReclaimRetain {
+		t.Errorf("another consumer had it deleted: %s", policy)
+	}
+	p.want(200, "", "DELETE", "bob", "", "data", uid, "")
+	if policy := p.volume("pv-1").Spec.PersistentVolumeReclaimPolicy; policy != corev1.PersistentVolumeReclaimDelete {
+		t.Errorf("it is not deleted by its consumer's word: %s", policy)
 	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
-	"kith.dev/core/provide/hosting/grants"
 )
 
 // KeepFor is how long data is kept whose claim is gone without having been deleted by its consumer.
@@ -110,14 +109,14 @@ func (c *Claims) keep(ctx context.Context, v *corev1.PersistentVolume) (ctrl.Res
 }
 
 // kept finds the volume that is kept of a claim; nil when there is none.
-func (c *Claims) kept(ctx context.Context, consumer grants.Consumer, home, name string, uid types.UID) (*corev1.PersistentVolume, error) {
+func (c *Claims) kept(ctx context.Context, consumer, home, name string, uid types.UID) (*corev1.PersistentVolume, error) {
 	var volumes corev1.PersistentVolumeList
-	if err := c.live.List(ctx, &volumes, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer.Compact, v1alpha1.LabelHomeClaim: string(uid)}); err != nil {
+	if err := c.live.List(ctx, &volumes, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer, v1alpha1.LabelHomeClaim: string(uid)}); err != nil {
 		return nil, fmt.Errorf("looking for a volume of claim %s: %w", name, err)
 	}
 	for i := range volumes.Items {
 		v := &volumes.Items[i]
-		if theirs(v, consumer) && v.DeletionTimestamp == nil && v.Spec.StorageClassName == v1alpha1.GuestStorageClass && v.Annotations[v1alpha1.AnnotationHomeClaim] == home+"/"+name &&
+		if v.DeletionTimestamp == nil && v.Spec.StorageClassName == v1alpha1.GuestStorageClass && v.Annotations[v1alpha1.AnnotationHomeClaim] == home+"/"+name &&
 			(v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeAvailable) && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 			return v, nil
 		}
