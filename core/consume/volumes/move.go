@@ -303,7 +303,7 @@ func (m *Mover) copyOver(ctx context.Context, claim *corev1.PersistentVolumeClai
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
 	case busy(err):
 		return ctrl.Result{RequeueAfter: pendingPause}, nil
-	case final(err):
+	case refused(err):
 		return m.undo(ctx, claim, is, said(err))
 	case gaveUp(err):
 		if is.Tries++; is.Tries >= triesMost {
@@ -376,7 +376,7 @@ func (m *Mover) again(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 	case errors.Is(why, errChanged):
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	if is.Tries++; is.Tries >= triesMost || final(why) {
+	if is.Tries++; is.Tries >= triesMost || refused(why) {
 		return m.undo(ctx, claim, is, said(why))
 	}
 	m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "its pods start again where they were, and the copy to %s goes on: %s", is.To, said(why))
@@ -519,6 +519,11 @@ func (m *Mover) replace(ctx context.Context, want *corev1.PersistentVolume) erro
 func busy(err error) bool {
 	var no *peering.Problem
 	return errors.As(err, &no) && no.Code == peering.CodeUnavailable
+}
+
+// refused reports whether it will not be had from the peer. That a contract is not in force, by the peer's word, home learns in a moment by itself.
+func refused(err error) bool {
+	return final(err) && !errors.Is(err, &peering.Problem{Code: peering.CodeNoContract})
 }
 
 // gaveUp reports whether an end of the copy gave it up, as with a full disk; else it was cut.

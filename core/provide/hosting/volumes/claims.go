@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
@@ -287,7 +288,11 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 // caller is the compact ID of the consumer that asks, and the terms of the contract that it names; nil when it names none.
 func (c *Claims) caller(ctx context.Context, r *http.Request, consumerID string) (consumer string, terms *grants.Terms, err error) {
 	if contract := r.URL.Query().Get("contract"); contract != "" {
-		if terms, err = c.contracts.Held(ctx, contract, consumerID); err != nil {
+		terms, err = c.contracts.Held(ctx, contract, consumerID)
+		if errors.Is(err, &api.Error{Code: api.CodeForbidden}) { // the consumer may not know yet that it ended
+			return "", nil, peering.Refuse(peering.CodeNoContract, err.Error(), "ask first")
+		}
+		if err != nil {
 			return "", nil, err
 		}
 		return terms.Consumer.Compact, terms, nil
