@@ -209,6 +209,12 @@ func modes(ctx context.Context, r *rig) error {
 			log.Printf("%v\n%s", err, out)
 		}
 	}()
+	if _, err := until(ctx, "bob would run alice", func() bool { // his kithd hears of the policy a moment later
+		check, err := r.alice.kith.CheckTether(ctx, "bob")
+		return err == nil && len(check.Blockers) == 0
+	}); err != nil {
+		return err
+	}
 	text, err := r.alice.kith.Kubeconfig(ctx)
 	if err != nil {
 		return err

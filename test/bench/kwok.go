@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/lab"
 )
 
@@ -92,7 +93,8 @@ func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 	for i := range wanted {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: fakeName(i), Annotations: map[string]string{fakeMark: "fake"},
-				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
+				// A fence is not looked for on nodes that are none of a machine, and theirs is said to be there.
+				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", "type": "virtual-kubelet", v1alpha1.LabelFenced: "true"}},
 			Status: corev1.NodeStatus{Allocatable: has, Capacity: has},
 		}
 		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

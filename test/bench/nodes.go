@@ -176,7 +176,7 @@ func installed(ctx context.Context, corp, laptop *lab.Laptop) (gateway string, e
 	if err := chart.Install(ctx, corp, "nodeSelector.gateway=yes", "replicas=1"); err != nil {
 		return "", err
 	}
-	if _, err := until(ctx, "a kithd works", func() bool { _, gateway = chart.Leader(ctx, corp); return gateway != "" }); err != nil {
+	if _, err := untilWithin(ctx, 5*patience, "a kithd works", func() bool { _, gateway = chart.Leader(ctx, corp); return gateway != "" }); err != nil {
 		return "", err
 	}
 	for _, part := range []string{"daemonset/kith-nodes", "deployment/kith"} {
