@@ -26,28 +26,31 @@ func Relay(ctx context.Context, from, to io.ReadWriteCloser, limit *rate.Limiter
 	defer to.Close()
 	defer context.AfterFunc(ctx, func() { from.Close(); to.Close() })()
 	var result Stats
-	var forth, back error
+	var forth, back, first error
 	var both sync.WaitGroup
+	var once sync.Once
 	both.Go(func() {
 		forth = forward(ctx, from, to, limit, tell, nil)
+		once.Do(func() { first = forth })
 		to.Close()
 	})
 	both.Go(func() {
 		back = forward(ctx, to, from, nil, nil, &result)
+		once.Do(func() { first = back })
 		from.Close()
 	})
 	both.Wait()
 	switch {
+	case back == nil: // all is there, whatever came then
+		return result, nil
 	case ctx.Err() != nil:
 		return Stats{}, context.Cause(ctx)
-	case back == nil:
-		return result, nil
 	case isFailed(forth):
 		return Stats{}, forth
 	case isFailed(back):
 		return Stats{}, back
 	}
-	return Stats{}, forth
+	return Stats{}, first // the other was closed because of it
 }
 
 func isFailed(err error) bool {
