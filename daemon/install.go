@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -37,9 +39,18 @@ func (d *Daemon) policies() []client.Object {
 // install puts what Kith needs into the cluster, all at once: a laptop that starts waits for it. bounds are the objects that hold tenants.
 func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.Object, err error) {
 	group, ctx := errgroup.WithContext(ctx)
+	now, later := byKinds(slices.Concat(d.policies(), volumes.Objects()))
 	group.Go(func() error {
-		if err := installed.Define(ctx, c, d.log); err != nil || d.cfg.Share == "" {
+		if err := installed.Define(ctx, c, d.log); err != nil {
 			return err
+		}
+		for _, object := range later {
+			if err := applyToKinds(ctx, c, object); err != nil {
+				return err
+			}
+		}
+		if d.cfg.Share == "" {
+			return nil
 		}
 		percent, err := strconv.Atoi(strings.TrimSuffix(d.cfg.Share, "%"))
 		if err != nil {
@@ -51,7 +62,7 @@ func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.
 		bounds, err = tenants.Install(ctx, c, d.log)
 		return err
 	})
-	for _, object := range slices.Concat(d.policies(), volumes.Objects()) {
+	for _, object := range now {
 		group.Go(func() error {
 			if err := installed.Apply(ctx, c, object); err != nil {
 				return fmt.Errorf("install %s: %w", object.GetName(), err)
@@ -61,6 +72,39 @@ func (d *Daemon) install(ctx context.Context, c client.Client) (bounds []client.
 	}
 	err = group.Wait()
 	return bounds, err
+}
+
+// byKinds parts objects into those that can be made at once, and policies with their bindings that have one of Kith's kinds as parameter, in their
+// order. The API server looks whether whoever makes such a one may read the kind, which it knows once that is defined; an administrator it asks nothing,
+// so a laptop would not notice.
+func byKinds(all []client.Object) (now, later []client.Object) {
+	for _, o := range all {
+		policy, is := o.(*admissionv1.ValidatingAdmissionPolicy)
+		binding, binds := o.(*admissionv1.ValidatingAdmissionPolicyBinding)
+		if is && policy.Spec.ParamKind != nil || binds && binding.Spec.ParamRef != nil {
+			later = append(later, o)
+		} else {
+			now = append(now, o)
+		}
+	}
+	return now, later
+}
+
+// How long the API server may take to know a kind that was defined.
+const (
+	kindsPause = 200 * time.Millisecond
+	kindsMost  = 30 * time.Second
+)
+
+func applyToKinds(ctx context.Context, c client.Client, object client.Object) (err error) {
+	_ = wait.PollUntilContextTimeout(ctx, kindsPause, kindsMost, true, func(ctx context.Context) (bool, error) {
+		err = installed.Apply(ctx, c, object)
+		return !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err), nil
+	})
+	if err != nil {
+		return fmt.Errorf("install %s: %w", object.GetName(), err)
+	}
+	return ctx.Err()
 }
 
 // mark changes what is the owner's, and does without where it is refused. The policy for DaemonSets is in force before: none is missed.
