@@ -14,7 +14,7 @@ import (
 
 // alone is the footprint of two laptops that know each other and share nothing.
 func alone(ctx context.Context, r *rig) error {
-	if err := r.laptops(ctx); err != nil {
+	if err := r.ready(ctx); err != nil { // their Kubernetes may sleep by now
 		return err
 	}
 	return r.weigh(ctx, "no peer", 30*time.Second)
