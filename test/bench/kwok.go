@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -89,12 +90,14 @@ func fakeName(i int) string { return fmt.Sprintf("fake-%d", i) }
 func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 	has := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: *resource.NewQuantity(podsOnFake, resource.DecimalSI)}
+	if out, err := r.bob.KubectlInput(ctx, strings.NewReader(fakeFence), "apply", "-f", "-"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
 	nodes := r.bob.kube.CoreV1().Nodes()
 	for i := range wanted {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: fakeName(i), Annotations: map[string]string{fakeMark: "fake"},
-				// A fence is not looked for on nodes that are none of a machine, and theirs is said to be there.
-				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", "type": "virtual-kubelet", v1alpha1.LabelFenced: "true"}},
+				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
 			Status: corev1.NodeStatus{Allocatable: has, Capacity: has},
 		}
 		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -105,7 +108,14 @@ func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 		list, err := nodes.List(ctx, metav1.ListOptions{})
 		ready := 0
 		for i := range list.Items {
-			if n := &list.Items[i]; n.Annotations[fakeMark] != "" && nodeIsReady(n) && len(n.Spec.Taints) == 0 {
+			n := &list.Items[i]
+			if n.Annotations[fakeMark] == "" {
+				continue
+			}
+			if !v1alpha1.Fenced(n) { // the policy is in force a moment later
+				patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.LabelFenced)
+				_, _ = nodes.Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			} else if nodeIsReady(n) && len(n.Spec.Taints) == 0 {
 				ready++
 			}
 		}
@@ -113,6 +123,24 @@ func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 	})
 	return err
 }
+
+// fakeFence has the nodes of kwok keep the label by which guests may run there, which kithd takes from every node without a fence.
+const fakeFence = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: bench-fenced}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [nodes], operations: [CREATE, UPDATE]}]}
+  matchConditions: [{name: fake, expression: "has(object.metadata.annotations) && '` + fakeMark + `' in object.metadata.annotations"}]
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'` + v1alpha1.LabelFenced + `': 'true'}}}"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: bench-fenced}
+spec: {policyName: bench-fenced}
+`
 
 func nodeIsReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
