@@ -97,7 +97,8 @@ func (r *rig) fakeReady(ctx context.Context, wanted int) error {
 	for i := range wanted {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: fakeName(i), Annotations: map[string]string{fakeMark: "fake"},
-				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
+				// The RuntimeClass of guests selects the host.
+				Labels: map[string]string{corev1.LabelHostname: "bob", corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
 			Status: corev1.NodeStatus{Allocatable: has, Capacity: has},
 		}
 		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
