@@ -5,17 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -29,11 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
-	"kith.dev/core/base/treecopy"
-	"kith.dev/core/consume/remote"
 )
 
 // Phase is how far a move is.
@@ -61,7 +52,8 @@ type Move struct {
 	Why   string      `json:"why,omitempty"`
 }
 
-// MoveOf reads the state of a claim's move; nil when there is none.
+// MoveOf reads the state of a claim's move; nil when there is none. Whoever may write the claim may have written it: the Mover acts on nothing but
+// what belongs to the claim by its UID, and deletes no files where the volume is.
 func MoveOf(claim *corev1.PersistentVolumeClaim) *Move {
 	m := new(Move)
 	if json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationMove]), m) != nil || m.Phase == "" {
@@ -91,13 +83,6 @@ type Mover struct {
 
 	mu      sync.Mutex
 	running map[types.NamespacedName]*copying
-}
-
-// copying is a copy that is under way.
-type copying struct {
-	stop context.CancelCauseFunc
-	to   string
-	is   treecopy.Progress
 }
 
 // NewMover makes a Mover; node is the one whose volumes at home can be copied.
@@ -135,7 +120,7 @@ func (m *Mover) SetupWithManager(mgr ctrl.Manager) error {
 			CreateFunc: func(e event.CreateEvent) bool { return moves(e.Object) },
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				m.look(e.ObjectNew)
-				return moves(e.ObjectNew)
+				return moves(e.ObjectNew) || moves(e.ObjectOld)
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
@@ -146,40 +131,24 @@ func (m *Mover) SetupWithManager(mgr ctrl.Manager) error {
 		}).Complete(reconcile.Func(m.reconcile))
 }
 
-// errChanged ends a copy that is not wanted any more.
-var errChanged = errors.New("the move was given up, or is to lead elsewhere")
-
-// look ends the copy of a claim that is not to be moved there any more.
-func (m *Mover) look(claim client.Object) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c := m.running[client.ObjectKeyFromObject(claim)]; c != nil && (claim.GetAnnotations()[v1alpha1.AnnotationMoveTo] != c.to || claim.GetDeletionTimestamp() != nil) {
-		c.stop(errChanged)
-	}
-}
-
-// Progress tells how far the copy of a claim is; false when none is under way.
-func (m *Mover) Progress(claim types.NamespacedName) (treecopy.Progress, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c := m.running[claim]; c != nil {
-		return c.is, true
-	}
-	return treecopy.Progress{}, false
-}
-
 func (m *Mover) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	claim := new(corev1.PersistentVolumeClaim)
 	if err := m.fresh.Get(ctx, r.NamespacedName, claim); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	to, is := claim.Annotations[v1alpha1.AnnotationMoveTo], MoveOf(claim)
+	if is != nil && is.Phase != Failed && claim.Spec.VolumeName != nameOf(claim) {
+		return ctrl.Result{}, m.save(ctx, claim, nil) // nobody of ours wrote that
+	}
 	switch {
 	case is != nil && is.Phase == Switched:
 		return m.leave(ctx, claim, is)
 	case is != nil && is.Phase != Failed && (to != is.To || claim.DeletionTimestamp != nil):
 		return m.undo(ctx, claim, is, "")
 	case claim.DeletionTimestamp != nil || to == "":
+		if err := m.heal(ctx, claim); err != nil {
+			return ctrl.Result{}, err
+		}
 		return ctrl.Result{}, m.save(ctx, claim, nil)
 	case is == nil || is.Phase == Failed && is.To != to:
 		return m.start(ctx, claim, to)
@@ -226,8 +195,11 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 	if claim.Spec.VolumeName == "" {
 		return refuse("it has none yet; the first pod decides where that is")
 	}
+	if claim.Spec.VolumeName != nameOf(claim) {
+		return refuse("only volumes of the class " + v1alpha1.StorageClassName + " can be")
+	}
 	var v corev1.PersistentVolume
-	if err := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err != nil {
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: nameOf(claim)}, &v); err != nil {
 		return ctrl.Result{}, err
 	}
 	if v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner || claim.Spec.StorageClassName == nil {
@@ -248,6 +220,12 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 	} else if err != nil {
 		return ctrl.Result{}, err
 	}
+	var no *staysError
+	if err := m.mayGo(ctx, claim, to); errors.As(err, &no) {
+		return refuse(no.Error())
+	} else if err != nil {
+		return ctrl.Result{}, err
+	}
 	if alone, err := m.alone(ctx, claim); err != nil || alone != "" {
 		if err != nil {
 			return ctrl.Result{}, err
@@ -255,42 +233,6 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 		return refuse("pod " + alone + " has no controller that would start it again: delete it first")
 	}
 	return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, &Move{Phase: Copying, From: from, To: to, Policy: v.Spec.PersistentVolumeReclaimPolicy})
-}
-
-// nodeOf is the node whose pods have a volume. At home it is kithd's own, or it cannot be moved.
-func (m *Mover) nodeOf(v *corev1.PersistentVolume) (string, error) {
-	peer := AtPeer(v)
-	if peer == "" {
-		_, err := Folder(v, m.node)
-		return m.node, err
-	}
-	return v1alpha1.VirtualNodePrefix + peer, nil
-}
-
-// users are the pods that have a claim and a node, and did not end.
-func (m *Mover) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (users []corev1.Pod, err error) {
-	var pods corev1.PodList
-	if err := m.fresh.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
-		return nil, fmt.Errorf("pods of %s: %w", claim.Namespace, err)
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if Uses(p, claim.Name) && p.Spec.NodeName != "" && !v1alpha1.Ended(p.Status.Phase) {
-			users = append(users, *p)
-		}
-	}
-	return users, nil
-}
-
-// alone names a pod that nobody would make again; "" when there is none.
-func (m *Mover) alone(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
-	users, err := m.users(ctx, claim)
-	for i := range users {
-		if metav1.GetControllerOf(&users[i]) == nil {
-			return users[i].Name, err
-		}
-	}
-	return "", err
 }
 
 // copyOver copies while pods go on.
@@ -330,7 +272,7 @@ func (m *Mover) finish(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 		return m.again(ctx, claim, is, err)
 	}
 	var v corev1.PersistentVolume
-	if err := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err == nil && samePlace(&v, there) { // it was switched, and kithd ended then
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: nameOf(claim)}, &v); err == nil && samePlace(&v, there) { // it was switched, and kithd ended then
 		is.Phase = Switched
 		return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
 	}
@@ -394,7 +336,7 @@ func (m *Mover) again(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, why string) (ctrl.Result, error) {
 	there, err := m.at(ctx, claim, is.To, is.Policy)
 	var v corev1.PersistentVolume
-	if gone := m.fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); gone == nil && err == nil && samePlace(&v, there) {
+	if gone := m.fresh.Get(ctx, client.ObjectKey{Name: nameOf(claim)}, &v); gone == nil && err == nil && samePlace(&v, there) && is.From != is.To {
 		is.Phase = Switched // a moment ago
 		return ctrl.Result{RequeueAfter: time.Millisecond}, m.save(ctx, claim, is)
 	}
@@ -436,184 +378,4 @@ func (m *Mover) leave(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 	}
 	m.peers.Review(claim.Namespace)
 	return ctrl.Result{}, nil
-}
-
-// at is the volume of a claim at a node, which it makes. The error is errPending while it is being made.
-func (m *Mover) at(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
-	if node == m.node {
-		return m.backed(ctx, claim, claim.Spec.VolumeName, node, policy)
-	}
-	peer, ok := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix)
-	if !ok {
-		return nil, fmt.Errorf("node %s is no place for volumes", node)
-	}
-	return atPeer(claim, claim.Spec.VolumeName, peer, policy), nil
-}
-
-// discardAt deletes a claim's files at a node where its volume is not, or not any more.
-func (m *Mover) discardAt(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error {
-	if node == m.node {
-		back := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: claim.Spec.VolumeName}}
-		return client.IgnoreNotFound(m.client.Delete(ctx, back))
-	}
-	peer := strings.TrimPrefix(node, v1alpha1.VirtualNodePrefix)
-	err := m.peers.Unclaim(ctx, peer, claim.Namespace, claim.Name, claim.UID)
-	if errors.Is(err, ErrNoContract) {
-		m.log.Warn("a copy is left at a peer without a contract; the peer deletes it by itself in some days", "peer", peer, "claim", claim.Name)
-		return nil
-	}
-	return err
-}
-
-// nowhere is the affinity of a volume that no pod may start with.
-var nowhere = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-	MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.AnnotationMove, Operator: corev1.NodeSelectorOpExists}},
-}}}}
-
-// put has the volume of a claim at its old place, for pods to start with or not.
-func (m *Mover) put(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, start bool) error {
-	v, err := m.at(ctx, claim, is.From, is.Policy)
-	if err != nil {
-		return err
-	}
-	if !start {
-		v.Spec.NodeAffinity = nowhere
-	}
-	return m.replace(ctx, v)
-}
-
-// samePlace reports whether a volume is the one that is wanted: its source and the nodes of its pods decide.
-func samePlace(is, want *corev1.PersistentVolume) bool {
-	a, _ := json.Marshal([]any{is.Spec.PersistentVolumeSource, is.Spec.NodeAffinity})
-	b, _ := json.Marshal([]any{want.Spec.PersistentVolumeSource, want.Spec.NodeAffinity})
-	return string(a) == string(b)
-}
-
-// replace has a volume in the place of another of its name. Neither source nor nodes of a PersistentVolume can be changed, so it is made anew; the
-// claim is bound to its name, and is again once that is there. Nothing deletes the files meanwhile: those of released volumes alone go, and this one is not.
-func (m *Mover) replace(ctx context.Context, want *corev1.PersistentVolume) error {
-	var is corev1.PersistentVolume
-	switch err := m.fresh.Get(ctx, client.ObjectKeyFromObject(want), &is); {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return err
-	case samePlace(&is, want) && is.DeletionTimestamp == nil:
-		return nil
-	default:
-		if err := m.client.Delete(ctx, &is, client.Preconditions{UID: &is.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("volume %s: %w", is.Name, err)
-		}
-		// Kubernetes' own finalizer would hold it as long as the claim has it, which it goes on to have.
-		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := m.client.Patch(ctx, &is, free); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("volume %s: %w", is.Name, err)
-		}
-	}
-	if err := m.client.Create(ctx, want); err != nil {
-		return fmt.Errorf("volume %s: %w", want.Name, err)
-	}
-	return nil
-}
-
-// busy reports whether the peer can begin soon, by its own word.
-func busy(err error) bool {
-	var no *peering.Problem
-	return errors.As(err, &no) && no.Code == peering.CodeUnavailable
-}
-
-// refused reports whether it will not be had from the peer. That a contract is not in force, by the peer's word, home learns in a moment by itself.
-func refused(err error) bool {
-	return final(err) && !errors.Is(err, &peering.Problem{Code: peering.CodeNoContract})
-}
-
-// gaveUp reports whether an end of the copy gave it up, as with a full disk; else it was cut.
-func gaveUp(err error) bool {
-	var why *treecopy.FailedError
-	return errors.As(err, &why)
-}
-
-// copy carries the files of a claim's volume to where it is to be.
-func (m *Mover) copy(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move, still bool) (treecopy.Stats, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	key := client.ObjectKeyFromObject(claim)
-	c := &copying{stop: stop, to: is.To}
-	m.mu.Lock()
-	m.running[key] = c
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.running, key)
-	}()
-	// A change between the reading of the claim and this is not missed.
-	var now corev1.PersistentVolumeClaim
-	if err := m.fresh.Get(ctx, key, &now); err != nil {
-		return treecopy.Stats{}, err
-	}
-	m.look(&now)
-	var ends sync.WaitGroup
-	defer ends.Wait()
-	from, err := m.open(ctx, &ends, claim, is.From, still, false, is.Policy)
-	if err != nil {
-		return treecopy.Stats{}, err
-	}
-	into, err := m.open(ctx, &ends, claim, is.To, still, true, is.Policy)
-	if err != nil {
-		from.Close()
-		return treecopy.Stats{}, err
-	}
-	return treecopy.Relay(ctx, from, into, rateOf(claim), func(p treecopy.Progress) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		c.is = p
-	})
-}
-
-// rateOf is how fast a claim's files may be copied; nil for as fast as it goes.
-func rateOf(claim *corev1.PersistentVolumeClaim) *rate.Limiter {
-	q, err := resource.ParseQuantity(claim.Annotations[v1alpha1.AnnotationMoveRate])
-	if err != nil || q.Value() <= 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(q.Value()), 256<<10)
-}
-
-// open opens one end of a copy, at home or at a peer.
-func (m *Mover) open(ctx context.Context, ends *sync.WaitGroup, claim *corev1.PersistentVolumeClaim, node string, still, into bool, policy corev1.PersistentVolumeReclaimPolicy) (io.ReadWriteCloser, error) {
-	if node != m.node {
-		peer := strings.TrimPrefix(node, v1alpha1.VirtualNodePrefix)
-		end := remote.CopyFrom
-		switch {
-		case into:
-			end = remote.CopyInto
-			if err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim)); err != nil {
-				return nil, err
-			}
-		case still:
-			end = remote.CopyFromStill
-		}
-		return m.peers.Copy(ctx, peer, claim.Namespace, claim.Name, claim.UID, end)
-	}
-	v, err := m.at(ctx, claim, node, policy)
-	if err != nil {
-		return nil, err
-	}
-	folder, err := Folder(v, m.node)
-	if err != nil {
-		return nil, err
-	}
-	ours, theirs := net.Pipe()
-	ends.Go(func() {
-		if into {
-			size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-			_, err = treecopy.Receive(ctx, theirs, folder, treecopy.LimitsOf(size.Value()))
-		} else {
-			_, err = treecopy.Send(ctx, theirs, folder, treecopy.Options{Still: still})
-		}
-		if err != nil {
-			m.log.Log(ctx, slog.LevelDebug, "this end of a copy broke off", "claim", claim.Name, "err", err)
-		}
-	})
-	return ours, nil
 }

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,10 @@ var errPower = errors.New("the laptop lost its power")
 func newMover(t *testing.T, at string, pods ...client.Object) *mover {
 	t.Helper()
 	claim := claimAt(nodeAt(at))
-	pods = append(pods, claim)
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{
+		v1alpha1.AnnotationStrategy: string(v1alpha1.StrategyLocalAndRemote), v1alpha1.AnnotationVolumes: string(v1alpha1.VolumesAnywhere),
+	}}}
+	pods = append(pods, claim, shop)
 	m := &mover{home: newHome(t, pods...), folders: map[string]string{"": t.TempDir(), "bob": t.TempDir(), "carol": t.TempDir()}}
 	m.fill(at)
 	if _, err := m.make(); err != nil {
@@ -401,6 +405,9 @@ func TestWhatCannotBeMovedIsSaid(t *testing.T) {
 				m.Fatal(err)
 			}
 		}},
+		{to: "kith-bob", why: "volumes of namespace shop stay at home", change: func(m *mover) { m.namespace(v1alpha1.AnnotationVolumes, "") }},
+		{to: "kith-bob", why: "volumes of namespace shop stay at home", change: func(m *mover) { m.namespace(v1alpha1.AnnotationStrategy, string(v1alpha1.StrategyLocal)) }},
+		{to: "kith-bob", why: "is not offloaded to bob", change: func(m *mover) { m.namespace(v1alpha1.AnnotationPeers, "carol,dave") }},
 		{to: "kith-bob", why: "3Gi of 2Gi", change: func(m *mover) {
 			m.peers.claim = &peering.Problem{Code: peering.CodeForbidden, Message: "contract bob-1 would be exceeded: 3Gi of 2Gi"}
 		}},
@@ -419,4 +426,105 @@ func TestWhatCannotBeMovedIsSaid(t *testing.T) {
 			m.isAt("")
 		}
 	}
+}
+
+// namespace annotates the claim's.
+func (m *mover) namespace(key, value string) {
+	m.Helper()
+	var ns corev1.Namespace
+	if err := m.client.Get(m.Context(), client.ObjectKey{Name: "shop"}, &ns); err != nil {
+		m.Fatal(err)
+	}
+	ns.Annotations[key] = value
+	if err := m.client.Update(m.Context(), &ns); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// forge has somebody who may write claims, and nothing else, write the state of a move.
+func (m *mover) forge(is Move) {
+	m.Helper()
+	text, err := json.Marshal(is)
+	if err != nil {
+		m.Fatal(err)
+	}
+	claim := m.claimNow()
+	claim.Annotations[v1alpha1.AnnotationMove] = string(text)
+	if err := m.client.Update(m.Context(), claim); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// Whoever may write a claim deletes no data by what is written on it, has none of another claim, and goes nowhere where the namespace may not go.
+func TestAStateThatSomebodyWroteDoesNoHarm(t *testing.T) {
+	for _, at := range []string{"", "bob"} {
+		for _, is := range []Move{
+			{Phase: Switched, From: nodeAt(at), To: "kith-carol"}, {Phase: Switched, From: nodeAt(at), To: nodeAt(at)},
+			{Phase: Copying, From: nodeAt(at), To: nodeAt(at)}, {Phase: Stopped, From: nodeAt(at), To: nodeAt(at)},
+		} {
+			is.Policy = corev1.PersistentVolumeReclaimDelete
+			m := newMover(t, at, user("db-0", false))
+			m.forge(is)
+			m.run()
+			m.isAt(at)
+		}
+	}
+	// It is not offloaded, and carol's user writes that it is half way there.
+	m := newMover(t, "")
+	m.namespace(v1alpha1.AnnotationVolumes, "")
+	m.to("kith-bob")
+	m.forge(Move{Phase: Copying, From: "alice", To: "kith-bob", Policy: corev1.PersistentVolumeReclaimDelete})
+	m.run()
+	m.isAt("")
+	if asked := strings.Join(m.peers.asked, ","); strings.Contains(","+asked, ",claim bob") || strings.Contains(asked, "copy bob") {
+		t.Errorf("bob was asked: %s", asked)
+	}
+}
+
+// A claim that names the volume of another gets neither that nor its data, whatever is written on it.
+func TestAnothersVolumeIsNotMoved(t *testing.T) {
+	for _, is := range []Move{{Phase: Switched, From: "alice", To: "kith-bob"}, {Phase: Stopped, From: "alice", To: "kith-bob"}, {Phase: Copying, From: "alice", To: "kith-bob"}} {
+		m := newMover(t, "")
+		theirs := claimAt("alice")
+		text, err := json.Marshal(is)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Name, theirs.UID, theirs.Spec.VolumeName = "mallory", "666", "pvc-2c7c6d51"
+		theirs.Annotations = map[string]string{v1alpha1.AnnotationMove: string(text), v1alpha1.AnnotationMoveTo: "kith-bob"}
+		if err := m.client.Create(t.Context(), theirs); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			_, _ = m.moves.reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "mallory"}})
+		}
+		m.isAt("")
+		if len(m.peers.asked) > 0 {
+			t.Errorf("%s: peers were asked: %v", is.Phase, m.peers.asked)
+		}
+	}
+}
+
+// A tool that replaces what is written on claims leaves no volume that pods may not have.
+func TestAMoveThatIsForgottenLeavesTheVolumeWhereItIs(t *testing.T) {
+	m := newMover(t, "", user("db-0", false))
+	m.to("kith-bob")
+	for range 20 {
+		if _, err := m.step(); err != nil {
+			t.Fatal(err)
+		}
+		if isNowhere(m.made()) {
+			break
+		}
+	}
+	if !isNowhere(m.made()) {
+		t.Fatal("its pods were never stopped")
+	}
+	claim := m.claimNow()
+	claim.Annotations, claim.Finalizers = nil, nil
+	if err := m.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	m.run()
+	m.isAt("")
 }
