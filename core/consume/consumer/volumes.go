@@ -90,7 +90,11 @@ func (f *Fleet) Copy(ctx context.Context, peer, namespace, name string, uid type
 	if err != nil {
 		return nil, err
 	}
-	return m.remote.CopyClaim(ctx, namespace, name, uid, end)
+	files, err := m.remote.CopyClaim(ctx, namespace, name, uid, end)
+	if errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) {
+		return nil, peering.Refuse(peering.CodeNotFound, peer+" has an older Kith, which moves no volumes", "bring it to this version there")
+	}
+	return files, err
 }
 
 // keeps says which volumes of a home namespace a peer keeps; "" when there are none. It asks past the cache, which may not show a new one yet.
