@@ -38,7 +38,7 @@ const (
 	blockSize = 128 << 10
 	sumsMost  = 1024 // blocks of one list
 	// window is how many lists of sums wait for an answer at most.
-	window = 256
+	window = 64
 
 	frameMost = 8 + blockSize + 64<<10 // data, or an entry with all that belongs to it
 	headSize  = 5
