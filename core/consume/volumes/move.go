@@ -213,7 +213,7 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 		return refuse(err.Error())
 	}
 	if from == to {
-		return refuse("it is there")
+		return ctrl.Result{}, m.save(ctx, claim, nil) // it is there
 	}
 	if peer, err := m.peerOf(ctx, to); apierrors.IsNotFound(err) || err == nil && peer == "" && to != m.node {
 		return refuse("there is no such place: a peer's node, or " + m.node)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,6 +55,10 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 	if err != nil {
 		return peering.Supply{}, err
 	}
+	if in.Asked == nil {
+		in.Asked = corev1.ResourceList{}
+	}
+	in.Asked[corev1.ResourceStorage] = anyStorage // which only those get who ask for it
 	resources, err := sharing.Offer(in)
 	switch {
 	case err == nil:
@@ -63,6 +68,9 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 	}
 	return nothing(peering.SupplyNothing, err.Error()), nil
 }
+
+// anyStorage is more than anybody has.
+var anyStorage = resource.MustParse("1Ei")
 
 // grant also gives the refusal, nil where something is granted, and the contract that is in force with the peer, nil without one.
 // What the peer says of it is not asked for.

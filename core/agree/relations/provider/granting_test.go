@@ -223,6 +223,17 @@ func TestWhereThereIsNothingThatIsSaidAtOnce(t *testing.T) {
 	}
 }
 
+// Room for volumes is promised to those who ask for it, so whoever looks before asking hears of it.
+func TestStorageThatCanBeAskedForIsTold(t *testing.T) {
+	policy := sharing.Default(50)
+	policy.Spec.Amounts["storage"] = "20Gi"
+	d, alice := newWorld(t, policy), stranger(1, "192.0.2.11")
+	gives, err := d.WouldGive(t.Context(), alice)
+	if err != nil || gives.Resources["storage"] != "20Gi" {
+		t.Errorf("would give %v, %v", gives.Resources, err)
+	}
+}
+
 // A laptop that has just woken gives nothing for some moments. Nobody decided that, so the question waits for its owner as any other.
 func TestWhileNoNodeTakesGuestsQuestionsWait(t *testing.T) {
 	d, alice := newWorld(t), stranger(1, "192.0.2.11")
