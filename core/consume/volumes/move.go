@@ -345,7 +345,9 @@ func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, i
 			return ctrl.Result{}, err
 		}
 	}
-	if err := m.discardAt(ctx, claim, is.To); err != nil {
+	if err := m.discardAt(ctx, claim, is.To); busy(err) {
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	} else if err != nil {
 		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "what was copied to %s is not deleted yet: %s", is.To, said(err))
 		return ctrl.Result{}, fmt.Errorf("delete the copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.To, err)
 	}
@@ -367,7 +369,9 @@ func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, i
 
 // leave deletes what is left at the old place.
 func (m *Mover) leave(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) (ctrl.Result, error) {
-	if err := m.discardAt(ctx, claim, is.From); err != nil {
+	if err := m.discardAt(ctx, claim, is.From); busy(err) {
+		return ctrl.Result{RequeueAfter: pendingPause}, nil
+	} else if err != nil {
 		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "it is at %s, and what is left at %s is not deleted yet: %s", is.To, is.From, said(err))
 		return ctrl.Result{}, fmt.Errorf("delete the old copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.From, err)
 	}

@@ -225,6 +225,9 @@ func (c *Claims) count(ctx context.Context, consumer, contract string) error {
 	return err
 }
 
+// madeWithin is how long after its claim a volume may come into being at most.
+const madeWithin = time.Minute
+
 // DeleteClaim answers DELETE remote.ClaimPath?contract=ID&uid=UID: the claim of that UID, and the data of its volume, are deleted from then on;
 // as soon as no guest uses it any more. One that is not there is deleted already. Without a contract it is about what is kept since one ended.
 func (c *Claims) DeleteClaim(w http.ResponseWriter, r *http.Request, consumerID string) {
@@ -255,6 +258,12 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 	}
 	if terms == nil && len(claims.Items) > 0 {
 		return &api.Error{Code: api.CodeForbidden, Message: "claim " + name, Reason: "its contract is still being ended here", Do: "try again in a moment"}
+	}
+	for i := range claims.Items {
+		// A volume that comes into being after its claim is gone would be nobody's, and stay.
+		if o := &claims.Items[i]; o.Spec.VolumeName == "" && o.Annotations[annotationSelectedNode] != "" && time.Since(o.CreationTimestamp.Time) < madeWithin {
+			return &api.Error{Code: api.CodeNotReady, Message: "claim " + name, Reason: "its volume is being made", Do: "try again in a moment"}
+		}
 	}
 	named := map[string]bool{} // volumes
 	for i := range volumes.Items {

@@ -190,6 +190,39 @@ func TestAClaimIsMadeWithinTheContract(t *testing.T) {
 	}
 }
 
+// One whose volume is being made goes when that is there: else it would be nobody's.
+func TestAClaimIsNotDeletedWhileItsVolumeIsMade(t *testing.T) {
+	p := newProvider(t)
+	p.want(200, "", "PUT", "bob", "bob-1", "data", uid, "6Gi")
+	claim := p.claimOf("bob", "data")
+	since := func(made time.Time) {
+		t.Helper()
+		claim = p.claimOf("bob", "data")
+		claim.CreationTimestamp = metav1.NewTime(made)
+		claim.Annotations[annotationSelectedNode] = "here"
+		if err := p.client.Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	since(time.Now())
+	p.want(503, "is being made", "DELETE", "bob", "bob-1", "data", uid, "")
+	if p.claimOf("bob", "data") == nil {
+		t.Fatal("it is deleted")
+	}
+	p.bind("bob", "data", "pv-1")
+	p.want(200, "", "DELETE", "bob", "bob-1", "data", uid, "")
+	if policy := p.volume("pv-1").Spec.PersistentVolumeReclaimPolicy; p.claimOf("bob", "data") != nil || policy != corev1.PersistentVolumeReclaimDelete {
+		t.Errorf("its volume is not deleted: %s", policy)
+	}
+	// One that nobody makes a volume for does not stay for ever.
+	p.want(200, "", "PUT", "bob", "bob-1", "data", "ab", "6Gi")
+	since(time.Now().Add(-2 * madeWithin))
+	p.want(200, "", "DELETE", "bob", "bob-1", "data", "ab", "")
+	if p.claimOf("bob", "data") != nil {
+		t.Error("it is not deleted")
+	}
+}
+
 // However small they are: bob has five pods.
 func TestClaimsAreCounted(t *testing.T) {
 	p := newProvider(t)
