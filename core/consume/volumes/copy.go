@@ -90,13 +90,13 @@ func (m *Mover) copy(ctx context.Context, claim *corev1.PersistentVolumeClaim, i
 	m.look(&now)
 	var ends sync.WaitGroup
 	defer ends.Wait()
-	from, err := m.open(ctx, &ends, claim, is.From, still, false, is.Policy)
+	into, err := m.open(ctx, &ends, claim, is.To, still, true, is.Policy) // first: it may have to be made
 	if err != nil {
 		return treecopy.Stats{}, err
 	}
-	into, err := m.open(ctx, &ends, claim, is.To, still, true, is.Policy)
+	from, err := m.open(ctx, &ends, claim, is.From, still, false, is.Policy)
 	if err != nil {
-		from.Close()
+		into.Close()
 		return treecopy.Stats{}, err
 	}
 	return treecopy.Relay(ctx, from, into, rateOf(claim), func(p treecopy.Progress) {
