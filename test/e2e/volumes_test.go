@@ -148,9 +148,9 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {request
 		return n
 	}
 	t.Run("a volume is as large as it says", func(t *testing.T) {
-		// kubectl may hang when the other end of a copy has ended, as it does with any kubelet.
+		// kubectl may hang when the other end of a copy has ended, as it does with any kubelet, or call it a success.
 		out, errs, err := alice.Exec(t.Context(), "sh", "-c", "truncate -s 350M /tmp/large && timeout 30 kith-k8s kubectl -n shop cp /tmp/large "+there+":/data/large")
-		if err == nil || !strings.Contains(out+errs, "no space left on device") {
+		if !strings.Contains(out+errs, "no space left on device") {
 			t.Errorf("%v %s%s", err, out, errs)
 		}
 		reads(there)
