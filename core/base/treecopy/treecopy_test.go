@@ -342,6 +342,15 @@ func TestWhatIsNotCopiedIsSaid(t *testing.T) {
 	if _, err := copiesBy(t, from, to, Options{}, Limits{Bytes: 1 << 30, Entries: 1}, way); err == nil || !strings.Contains(err.Error(), "more than 1 files") {
 		t.Error(err)
 	}
+	dir, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	held := namesMost
+	if names, err := list(dir, &held); err == nil || !strings.Contains(err.Error(), "names in one folder") || held != namesMost {
+		t.Errorf("%v, %v, %d names are held", names, err, held)
+	}
 	if _, err := copies(t, filepath.Join(from, "missing"), to, Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
@@ -480,11 +489,25 @@ func TestAReceiverThatLies(t *testing.T) {
 		"words":                hello().put(kindFailed, []byte("the disk is full")),
 	} {
 		a, b := net.Pipe()
-		go io.Copy(io.Discard, b)
 		go func() {
-			time.Sleep(10 * time.Millisecond) // the first list of sums is out
-			b.Write(script.Bytes())
-			b.Close()
+			defer b.Close()
+			// Its hello is answered by the first frame of the script; the rest comes when there is something that it could be about.
+			said, first := script.Bytes(), headSize+int(binary.BigEndian.Uint32(script.Bytes()[1:]))
+			await := func(want kind) {
+				var buffer []byte
+				for {
+					if k, _, err := readFrame(b, &buffer); err != nil || k == want {
+						return
+					}
+				}
+			}
+			await(kindHello)
+			_, _ = b.Write(said[:first])
+			if first < len(said) {
+				await(kindSums)
+				go io.Copy(io.Discard, b)
+				_, _ = b.Write(said[first:])
+			}
 		}()
 		_, err := Send(t.Context(), a, from, Options{})
 		if err == nil || what == "words" && !strings.Contains(err.Error(), "the disk is full") {

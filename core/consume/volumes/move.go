@@ -244,7 +244,8 @@ func (m *Mover) copyOver(ctx context.Context, claim *corev1.PersistentVolumeClai
 	case errors.Is(err, errChanged):
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
 	case busy(err):
-		return ctrl.Result{RequeueAfter: pendingPause}, nil
+		m.events.Eventf(claim, nil, corev1.EventTypeNormal, "MoveWaits", "Move", "its copy to %s waits: %s", is.To, said(err))
+		return ctrl.Result{}, fmt.Errorf("copy of claim %s/%s to %s: %w", claim.Namespace, claim.Name, is.To, err)
 	case refused(err):
 		return m.undo(ctx, claim, is, said(err))
 	case gaveUp(err):
@@ -345,9 +346,7 @@ func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, i
 			return ctrl.Result{}, err
 		}
 	}
-	if err := m.discardAt(ctx, claim, is.To); busy(err) {
-		return ctrl.Result{RequeueAfter: pendingPause}, nil
-	} else if err != nil {
+	if err := m.discardAt(ctx, claim, is.To); err != nil {
 		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "what was copied to %s is not deleted yet: %s", is.To, said(err))
 		return ctrl.Result{}, fmt.Errorf("delete the copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.To, err)
 	}
@@ -369,9 +368,7 @@ func (m *Mover) undo(ctx context.Context, claim *corev1.PersistentVolumeClaim, i
 
 // leave deletes what is left at the old place.
 func (m *Mover) leave(ctx context.Context, claim *corev1.PersistentVolumeClaim, is *Move) (ctrl.Result, error) {
-	if err := m.discardAt(ctx, claim, is.From); busy(err) {
-		return ctrl.Result{RequeueAfter: pendingPause}, nil
-	} else if err != nil {
+	if err := m.discardAt(ctx, claim, is.From); err != nil {
 		m.events.Eventf(claim, nil, corev1.EventTypeWarning, "MoveInterrupted", "Move", "it is at %s, and what is left at %s is not deleted yet: %s", is.To, is.From, said(err))
 		return ctrl.Result{}, fmt.Errorf("delete the old copy of claim %s/%s at %s: %w", claim.Namespace, claim.Name, is.From, err)
 	}

@@ -364,6 +364,37 @@ func TestAMoveGoesOnAfterCuts(t *testing.T) {
 	}
 }
 
+// A peer that says again and again that it cannot begin keeps no pod from running for long.
+func TestPodsAreNotStoppedForAnEndThatIsBusy(t *testing.T) {
+	m := newMover(t, "bob", user("db-0", false))
+	answers := m.peers.copies
+	m.peers.copies = func(ctx context.Context, peer string, end remote.CopyEnd) (io.ReadWriteCloser, error) {
+		if end == remote.CopyFromStill {
+			return nil, &peering.Problem{Code: peering.CodeUnavailable, Message: "pod db-0 still has it"}
+		}
+		return answers(ctx, peer, end)
+	}
+	m.to("alice")
+	for range 20 {
+		if is := MoveOf(m.claimNow()); is != nil && is.Phase == Stopped && isNowhere(m.made()) && m.pods() == 0 {
+			break
+		}
+		_, _ = m.step()
+	}
+	if more, err := m.step(); !more || err != nil || !isNowhere(m.made()) { // it waits for a moment
+		t.Fatalf("%v, %v", more, err)
+	}
+	is := MoveOf(m.claimNow())
+	is.Since = metav1.NewTime(is.Since.Add(-2 * busyMost))
+	m.forge(*is)
+	if _, err := m.step(); err == nil || !strings.Contains(err.Error(), "still has it") || isNowhere(m.made()) || MoveOf(m.claimNow()).Phase != Copying {
+		t.Errorf("%v, %+v", err, MoveOf(m.claimNow()))
+	}
+	m.peers.copies = answers
+	m.run()
+	m.isAt("")
+}
+
 func TestAMoveThatAnEndGivesUpFails(t *testing.T) {
 	m := newMover(t, "")
 	if err := os.RemoveAll(m.folders["bob"]); err != nil {

@@ -55,10 +55,7 @@ func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peerin
 	if err != nil {
 		return peering.Supply{}, err
 	}
-	if in.Asked == nil {
-		in.Asked = corev1.ResourceList{}
-	}
-	in.Asked[corev1.ResourceStorage] = anyStorage // which only those get who ask for it
+	in.Asked = corev1.ResourceList{corev1.ResourceStorage: anyStorage} // which only those get who ask for it
 	resources, err := sharing.Offer(in)
 	switch {
 	case err == nil:

@@ -21,6 +21,21 @@ import (
 	"kith.dev/core/consume/remote"
 )
 
+// newFiles is a provider whose files are asked for at a server; the folder has one, of three bytes.
+func newFiles(t *testing.T) (p *provider, at *httptest.Server, folder string) {
+	t.Helper()
+	p = newProvider(t)
+	p.Node = "here"
+	p.mux.HandleFunc("POST "+remote.CopyPath, func(w http.ResponseWriter, r *http.Request) { p.CopyClaim(w, r, r.Header.Get("By")) })
+	at = httptest.NewServer(p.mux)
+	t.Cleanup(at.Close)
+	folder = t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a"), []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p, at, folder
+}
+
 // filed gives bob's claim data a volume, a folder of this node.
 func (p *provider) filed(folder string) {
 	p.Helper()
@@ -83,15 +98,8 @@ type read struct {
 func (r read) Read(b []byte) (int, error) { return r.in.Read(b) }
 
 func TestFilesOfAClaimGoOutAndIn(t *testing.T) {
-	p := newProvider(t)
-	p.Node = "here"
-	p.mux.HandleFunc("POST "+remote.CopyPath, func(w http.ResponseWriter, r *http.Request) { p.CopyClaim(w, r, r.Header.Get("By")) })
-	at := httptest.NewServer(p.mux)
-	defer at.Close()
-	folder, other := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "a"), []byte("one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p, at, folder := newFiles(t)
+	other := t.TempDir()
 	refused := func(word, by, claim, uid, end string) {
 		t.Helper()
 		conn, said := p.files(at, by, claim, uid, end)
@@ -168,15 +176,8 @@ func TestFilesOfAClaimGoOutAndIn(t *testing.T) {
 
 // What is kept since a contract ended goes out without one, to its consumer alone, and is deleted by its word.
 func TestKeptFilesGoOutWithoutAContract(t *testing.T) {
-	p := newProvider(t)
-	p.Node = "here"
-	p.mux.HandleFunc("POST "+remote.CopyPath, func(w http.ResponseWriter, r *http.Request) { p.CopyClaim(w, r, r.Header.Get("By")) })
-	at := httptest.NewServer(p.mux)
-	defer at.Close()
-	folder, other := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "a"), []byte("one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p, at, folder := newFiles(t)
+	other := t.TempDir()
 	p.want(200, "", "PUT", "bob", "bob-1", "data", uid, "6Gi")
 	p.filed(folder)
 	without := func(by, end string) (net.Conn, string) { return p.filesUnder(at, by, "", "data", uid, end) }
