@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -265,7 +266,7 @@ func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &peers); err != nil || code != 0 {
 		t.Fatalf("%d %v", code, err)
 	}
-	if peers[2].Name != b.Known[2].Name || peers[0].Tunnel != b.Known[0].Tunnel {
+	if peers[2].Name != b.Known[2].Name || !reflect.DeepEqual(peers[0].Tunnel, b.Known[0].Tunnel) {
 		t.Errorf("%+v", peers)
 	}
 	for _, r := range out {

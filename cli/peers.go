@@ -103,6 +103,7 @@ func (p commands) peerColumns() []screen.Column[api.Peer] {
 		{Title: "NODE", Cell: func(x api.Peer) string { return x.Node }, Wide: true},
 		{Title: "PODS THERE", Cell: func(x api.Peer) string { return x.Pods.AbroadRange }, Wide: true},
 		{Title: "PODS HERE", Cell: func(x api.Peer) string { return x.Pods.GuestsRange }, Wide: true},
+		{Title: "DIRECT", Cell: directWays, Wide: true},
 		{Title: "HANDSHAKE", Cell: func(x api.Peer) string { return p.Ago(x.Tunnel.LastHandshake) }, Wide: true},
 		{Title: "RTT", Cell: func(x api.Peer) string { return rtt(x.Tunnel.RTT) }, Wide: true},
 		{Title: "RECEIVED", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.RX) }, Wide: true},
@@ -121,6 +122,19 @@ func tunnel(x api.Peer) string {
 		}
 	}
 	return ""
+}
+
+// directWays are the other providers of a peer that its guests here reach without going by the peer, or would.
+func directWays(x api.Peer) string {
+	var list []string
+	for _, way := range x.Tunnel.Direct {
+		name := way.Peer
+		if way.State != api.DirectWayUp {
+			name += " (" + string(way.State) + ")"
+		}
+		list = append(list, name)
+	}
+	return strings.Join(list, ", ")
 }
 
 func rtt(d api.Duration) string {

@@ -25,6 +25,7 @@ type shareFlags struct {
 	autoAccept  bool
 	podSecurity string
 	internet    bool
+	direct      bool
 	sameName    bool
 	dry         bool
 	deviceClass string
@@ -59,6 +60,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
   kith share --gpu 1
   kith share --resource example.com/widget=2
   kith share --internet=false
+  kith share --direct
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -69,6 +71,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
+	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
@@ -207,6 +210,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if given("internet") {
 		change.NoInternet = new(!f.internet)
 	}
+	if given("direct") {
+		change.Direct = &f.direct
+	}
 	if given("same-name") {
 		change.SameName = &f.sameName
 	}
@@ -288,6 +294,12 @@ var policyColumns = []screen.Column[api.Policy]{
 	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {
 			return "no"
+		}
+		return ""
+	}},
+	{Title: "DIRECT", Need: true, Cell: func(x api.Policy) string {
+		if x.Direct {
+			return "yes"
 		}
 		return ""
 	}},

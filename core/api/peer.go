@@ -131,7 +131,27 @@ type Tunnel struct {
 	RX            uint64    `json:"rx"`           // bytes received
 	TX            uint64    `json:"tx"`           // bytes sent
 	RTT           Duration  `json:"rtt,omitzero"` // round trip, smoothed; left out while not measured
+	// Direct are the ways by which the peer's guests here meet those at its other providers, past the peer.
+	Direct []DirectWay `json:"direct,omitempty"`
 }
+
+// DirectWay is a tunnel between two providers of a home, to which home introduced them to each other.
+type DirectWay struct {
+	ID    string         `json:"id"`   // of the other provider
+	Peer  string         `json:"peer"` // its name here, or its short ID where this cluster does not know it
+	State DirectWayState `json:"state"`
+	Since time.Time      `json:"since,omitzero"` // of the state
+}
+
+// DirectWayState is one of a closed set.
+type DirectWayState string
+
+// The states of a direct way.
+const (
+	DirectWayUp     DirectWayState = "direct"  // packets take it
+	DirectWayByHome DirectWayState = "by-home" // the other provider does not answer: they go by home
+	DirectWayIdle   DirectWayState = "idle"    // there were none for two minutes
+)
 
 // AddPeer is the body of the call that makes a peer known by its address, or by a name.
 type AddPeer struct {

@@ -38,6 +38,8 @@ type Policy struct {
 	Paused bool `json:"paused"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
+	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
+	Direct bool `json:"direct,omitempty"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
 	SameName bool `json:"sameName,omitempty"`
 	// DeviceRuntimeClass is the RuntimeClass of guests that ask for devices; "" is that of all guests.
@@ -71,6 +73,7 @@ type PolicyChange struct {
 	PodSecurity *PodSecurity  `json:"podSecurity,omitempty"`
 	Paused      *bool         `json:"paused,omitempty"`
 	NoInternet  *bool         `json:"noInternet,omitempty"`
+	Direct      *bool         `json:"direct,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
@@ -86,6 +89,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.PodSecurity, c.PodSecurity)
 	set(&p.Paused, c.Paused)
 	set(&p.NoInternet, c.NoInternet)
+	set(&p.Direct, c.Direct)
 	set(&p.SameName, c.SameName)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
@@ -114,7 +118,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
-		Paused: &p.Paused, NoInternet: &p.NoInternet, SameName: &p.SameName, DeviceRuntimeClass: &p.DeviceRuntimeClass,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 	}
 }
 
@@ -142,6 +146,7 @@ func (p Policy) Since(was Policy) string {
 		{was.Paused, p.Paused, "paused", "not paused any more"},
 		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
+		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
 		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
 	} {
 		if word.was != word.is {

@@ -25,7 +25,8 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 		{half, with(func(p *Policy) { p.Amounts, p.Paused = ShareOf("25%"), true }), "50% → 25%, paused"},
 		{with(func(p *Policy) { p.Paused, p.AutoAccept = true, true }), half, "not paused any more, requests are asked about"},
 		{half, with(func(p *Policy) { p.Peers, p.PodSecurity = List[string]{"A"}, PodSecurityPrivileged }), "pod security baseline → privileged, for other peers"},
-		{half, with(func(p *Policy) { p.NoInternet, p.SameName = true, true }), "guests may not use the way to the internet, namespaces may keep their names"},
+		{half, with(func(p *Policy) { p.NoInternet, p.Direct, p.SameName = true, true, true }),
+			"guests may not use the way to the internet, guests may meet directly those at other providers, namespaces may keep their names"},
 	} {
 		if got := c.is.Since(c.was); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -135,7 +135,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		if no := meta.FindStatusCondition(k.Peer.Status.Conditions, v1alpha1.ConditionGrantedInFull); no != nil && no.Status == metav1.ConditionFalse {
 			p.Less = no.Message
 		}
-		p.Tunnel = b.tunnel(k)
+		p.Tunnel = b.tunnel(k, f.agreed)
 		if n := k.Peer.Status.Network; n != nil {
 			p.Pods.AbroadRange, p.Pods.GuestsRange = n.GuestsThere, n.GuestsHere
 		}
@@ -207,7 +207,7 @@ func (b *Backend) tunnels() map[string]gateway.Stats {
 	return b.Gateway.StatsAll()
 }
 
-func (b *Backend) tunnel(k directory.Known) api.Tunnel {
+func (b *Backend) tunnel(k directory.Known, agreed *ledger.Snapshot) api.Tunnel {
 	if b.Gateway == nil {
 		return api.Tunnel{}
 	}
@@ -215,7 +215,17 @@ func (b *Backend) tunnel(k directory.Known) api.Tunnel {
 	if !ok {
 		return api.Tunnel{}
 	}
-	return api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.Contact.RTT)}
+	t := api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.Contact.RTT)}
+	for _, d := range s.Direct {
+		way := api.DirectWay{ID: d.ID, State: api.DirectWayState(d.State), Since: d.Since}
+		if other := agreed.Peer(d.ID); other != nil {
+			way.Peer = other.Name
+		} else if id, err := identity.ParseID(d.ID); err == nil {
+			way.Peer = id.Short()
+		}
+		t.Direct = append(t.Direct, way)
+	}
+	return t
 }
 
 // AddPeer learns who answers at an address, or where a name leads, and keeps it as a Peer.

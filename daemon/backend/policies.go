@@ -63,7 +63,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
-		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), SameName: sharing.SameName(p),
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p),
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
 	if p.Spec.PeerSelector != nil {
@@ -167,24 +167,25 @@ func (c *Cluster) resolve(refs []string) (*api.List[string], error) {
 	return &list, nil
 }
 
+func access(allowed bool) v1alpha1.Access {
+	if allowed {
+		return v1alpha1.AccessAllow
+	}
+	return v1alpha1.AccessDeny
+}
+
 // putPolicy writes a view back into the object; what views do not show stays.
 func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
 	policy.Spec.PodSecurity, policy.Spec.DeviceRuntimeClass = v1alpha1.PodSecurityLevel(v.PodSecurity), v.DeviceRuntimeClass
-	if v.NoInternet == sharing.Internet(policy) { // it differs
-		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessAllow}
-		if v.NoInternet {
-			policy.Spec.Network.Internet = v1alpha1.AccessDeny
-		}
+	if v.NoInternet == sharing.Internet(policy) || v.Direct != sharing.Direct(policy) { // it differs
+		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
 	if v.SameName != sharing.SameName(policy) { // it differs; the owner's list of reserved names stays
 		if policy.Spec.Namespaces == nil {
 			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}
 		}
-		policy.Spec.Namespaces.SameName = v1alpha1.AccessDeny
-		if v.SameName {
-			policy.Spec.Namespaces.SameName = v1alpha1.AccessAllow
-		}
+		policy.Spec.Namespaces.SameName = access(v.SameName)
 	}
 	policy.Spec.PeerSelector = nil
 	if v.Selector != "" {

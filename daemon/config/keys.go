@@ -41,6 +41,8 @@ var keys = []Key{
 	boolean("ipv6", "give pods and services IPv6 addresses, too, of ranges that follow from this cluster's key (engine builtin)", func(c *Config) *bool { return &c.IPv6 }),
 	prefixes("aliasPools", "ranges out of which guests get addresses, here and at peers, who must have some of them in common; without it, 198.18.0.0/15",
 		func(c *Config) *[]netip.Prefix { return &c.AliasPools }),
+	boolean("introducePeers", "tell two providers of this cluster how to reach each other, where the owners of both allow it (kith share --direct): pods at them meet without going by here",
+		func(c *Config) *bool { return &c.IntroducePeers }),
 	word("expose", "to whom services of type NodePort and LoadBalancer are open: none is this machine alone, lan its neighbours too (builtin engine)",
 		[]string{ExposeNone, ExposeLAN}, func(c *Config) *string { return &c.Expose }),
 	portOrNone("frontDoorPort", "TCP port of 127.0.0.1 at which kubeconfigs of \"kith kubeconfig\" reach Kubernetes; 0 has none: they lead to the cluster itself",

@@ -15,12 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kith.dev/core/api"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
 
-// third lets a guest at bob send to one at carol, by way of their home, and by turns to a pod at home, which is the first half of that
-// way. Three laptops share the machine, in a lab of their own: what the other groups measure is for two.
+// third lets a guest at bob send to one at carol, by way of their home and then directly, and by turns to a pod at home, which is the first half of
+// that way. Three laptops share the machine, in a lab of their own: what the other groups measure is for two.
 func third(ctx context.Context, r *rig) (err error) {
 	home, down, err := three(ctx, r, "third")
 	defer func() { err = errors.Join(err, down()) }()
@@ -38,6 +39,27 @@ func third(ctx context.Context, r *rig) (err error) {
 		}
 		at[name] = p.Status.PodIP
 	}
+	if err := home.farAndNear(ctx, r, "by home", at); err != nil {
+		return err
+	}
+	for _, provider := range []string{"bob", "carol"} {
+		if out, err := home.lab.Laptop(provider).Kith(ctx, "share", "--direct"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	for _, provider := range []string{"bob", "carol"} {
+		if _, err := until(ctx, provider+" has a way past alice", func() bool {
+			out, err := home.lab.Laptop(provider).Kith(ctx, "peers", "-o", "json")
+			return err == nil && strings.Contains(out, string(api.DirectWayIdle))
+		}); err != nil {
+			return err
+		}
+	}
+	return home.farAndNear(ctx, r, "directly", at)
+}
+
+// farAndNear sends from a guest at bob to one at carol and, by turns, to a pod at home.
+func (home *rig) farAndNear(ctx context.Context, r *rig, how string, at map[string]string) error {
 	ways := []string{"far", "there"}
 	for i := range max(4, r.rounds/2) {
 		for _, n := range []int{1, manyStreams} {
@@ -55,8 +77,8 @@ func third(ctx context.Context, r *rig) (err error) {
 				got[to] = s
 			}
 			what := "TCP, guest to guest of another provider, " + streamsWord(n)
-			r.report.Pair(what, "Mbit/s", "by home", got["far"].MBits, "to home", got["there"].MBits)
-			r.report.Pair("answers meanwhile, guest to guest, "+streamsWord(n)+", median", "ms", "by home", got["far"].P50, "to home", got["there"].P50)
+			r.report.Pair(what, "Mbit/s", how, got["far"].MBits, "to home", got["there"].MBits)
+			r.report.Pair("answers meanwhile, guest to guest, "+streamsWord(n)+", median", "ms", how, got["far"].P50, "to home", got["there"].P50)
 		}
 	}
 	return nil
@@ -81,7 +103,7 @@ func three(ctx context.Context, r *rig, name string) (home *rig, down func() err
 	if err != nil {
 		return nil, down, err
 	}
-	home = &rig{options: r.options, report: r.report}
+	home = &rig{options: r.options, report: r.report, lab: l}
 	if home.alice, err = connect(l.Laptop("alice")); err != nil {
 		return nil, down, err
 	}

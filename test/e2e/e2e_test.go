@@ -238,7 +238,7 @@ type peer struct {
 	Reachable, Asleep                                     bool
 	DownSince                                             time.Time
 	Addresses                                             []string
-	Tunnel                                                struct{ Up bool }
+	Tunnel                                                api.Tunnel
 	Gives                                                 *api.Gives
 }
 

@@ -157,7 +157,21 @@ type Link struct {
 
 	IPv6 *LinkIPv6 `json:"ipv6,omitempty"` // none from a sender that has IPv4 alone, as each Kith before there was this field
 
+	// Direct says that the receiver's guests at the sender may meet its guests at other providers without going by the receiver. Others are the providers
+	// to which the sender introduces the receiver for its guests there; an older Kith introduces nobody.
+	Direct bool           `json:"direct,omitempty"`
+	Others []Introduction `json:"others,omitempty"`
+
 	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
+}
+
+// Introduction is what a home tells one of its providers of another, where the owners of both let its guests meet directly.
+type Introduction struct {
+	ID        identity.ID      `json:"id"`        // of the other
+	PublicKey string           `json:"publicKey"` // the other's of WireGuard, proven to home
+	Guests    netip.Prefix     `json:"guests"`    // of home at the other: one of the ranges of its space
+	Endpoints []netip.AddrPort `json:"endpoints"` // where home reaches the other's WireGuard; none of them is proven
+	Signature []byte           `json:"signature"` // Ed25519 by home's identity: of all but the endpoints, and for whom it is
 }
 
 // LinkIPv6 is what a Link says of IPv6, beside IPv4. The ranges for guests, of each direction that has one of IPv4, are not said: they

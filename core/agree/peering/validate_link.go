@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -56,8 +57,39 @@ func (l *Link) Validate() error {
 			return fmt.Errorf("ipv6: %w", err)
 		}
 	}
+	if len(l.Others) > netplan.MaxDirect {
+		return fmt.Errorf("others: %d providers, at most %d are taken", len(l.Others), netplan.MaxDirect)
+	}
+	for i := range l.Others {
+		if err := l.Others[i].Validate(); err != nil {
+			return fmt.Errorf("others: %w", err)
+		}
+	}
 	if l.Binding != nil {
 		return l.Binding.Validate()
+	}
+	return nil
+}
+
+// Validate checks the form of an Introduction.
+func (i *Introduction) Validate() error {
+	switch {
+	case i.ID.IsZero():
+		return errors.New("no id")
+	case !isWireGuardKey(i.PublicKey):
+		return fmt.Errorf("publicKey: %.64q is not a WireGuard key", i.PublicKey)
+	case len(i.Endpoints) == 0 || len(i.Endpoints) > netplan.MaxEndpoints:
+		return fmt.Errorf("endpoints: %d, want 1 to %d", len(i.Endpoints), netplan.MaxEndpoints)
+	case len(i.Signature) != ed25519.SignatureSize:
+		return fmt.Errorf("signature: has %d bytes, want %d", len(i.Signature), ed25519.SignatureSize)
+	}
+	for _, e := range i.Endpoints {
+		if err := netplan.CheckEndpoint(e); err != nil {
+			return err
+		}
+	}
+	if err := netplan.CheckGuests(i.Guests); err != nil {
+		return fmt.Errorf("guests: %w", err)
 	}
 	return nil
 }

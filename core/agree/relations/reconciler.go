@@ -73,6 +73,7 @@ type Reconciler struct {
 type step struct {
 	since time.Time  // Contact.Since, of the connection over which it was done
 	space link.Space // of this cluster, that the peer was told; none of who gives it nothing
+	lets  bool       // this cluster's owner has the peer's guests here meet those elsewhere directly
 }
 
 // New makes a Reconciler.
@@ -97,6 +98,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Advertisement{}, handler.EnqueueRequestsFromMapFunc(ofOffer)). // the node's labels
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
 		Watches(&v1alpha1.Peer{}, r.others(), builder.WithPredicates(guestsMoved)).
+		Watches(&v1alpha1.SharingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.consumers)). // whether guests may meet directly
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			NewQueue:                queue.New,
@@ -115,6 +117,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.contractsOf), forgotten).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8, NewQueue: queue.New}).
 		Complete(reconcile.Func(r.contract))
+}
+
+// consumers are the Peers that have a contract here.
+func (r *Reconciler) consumers(context.Context, client.Object) (all []ctrl.Request) {
+	for _, ctr := range r.Client.Now().Contracts {
+		if ctr.Spec.Role == v1alpha1.RoleProvider {
+			all = append(all, named(ctr.Spec.Peer)...)
+		}
+	}
+	return all
 }
 
 func named(peer string) []ctrl.Request {
@@ -163,8 +175,17 @@ var guestsMoved = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, _ := e.ObjectOld.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
 		is, _ := e.ObjectNew.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
-		return was.There != is.There
+		return was.There != is.There || toIntroduce(e.ObjectOld) != toIntroduce(e.ObjectNew)
 	},
+}
+
+// toIntroduce is what other providers are told of a peer, if anything.
+func toIntroduce(peer client.Object) string {
+	n := peer.(*v1alpha1.Peer).Status.Network
+	if n == nil || !n.Direct {
+		return ""
+	}
+	return n.PublicKey + " " + n.Endpoint
 }
 
 // others has the other Peers looked at: they know this cluster's address space as it was.
@@ -255,20 +276,24 @@ func soonest(all ...time.Duration) (least time.Duration) {
 // away ends now, and addresses that changed are told. On a connection it was done over before it tells a provider of guests that this cluster got
 // or lost elsewhere, has other addresses agreed on in place of those that this laptop's network has too, unless guests have them, and does nothing else.
 func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
-	if consuming == nil && providing == nil || !contact.Reachable() {
+	if consuming == nil && providing == nil {
 		return 0, nil
+	}
+	if err := r.Linker.Keep(peer); err != nil || !contact.Reachable() {
+		return 0, err
 	}
 	lap := r.Linker.Overlap(ctx, peer)
 	renew := len(lap.Ranges) > 0 && !lap.Kept
 	consumes := consuming != nil && consuming.DeletionTimestamp == nil
 	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
-	now := step{since: contact.Since}
+	now := step{since: contact.Since, lets: providing != nil && r.Linker.Lets(peer)}
 	if consumes {
 		now.space = r.Linker.Space(peer)
 	}
 	before := r.mark(peer.Name, now)
 	met := before.since.Equal(now.since) && peer.Status.Network != nil // over this connection
-	if met && !renew && (!consumes || before.space.Equal(now.space)) {
+	told := before.lets == now.lets
+	if met && !renew && told && (!consumes || before.space.Equal(now.space)) {
 		return 0, nil
 	}
 	defer func() {
@@ -285,8 +310,8 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peer
 			return 0, err
 		}
 	}
-	// The consumer proposes; but that a provider needs other ranges is for it to say.
-	if consumes || renew {
+	// The consumer proposes; but that a provider needs other ranges, or changed its mind, is for it to say.
+	if consumes || renew || met && !told {
 		err := r.Linker.Propose(ctx, peer, to, contact.At.Addr())
 		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
 			return resync, nil

@@ -117,6 +117,12 @@ func Internet(policy *v1alpha1.SharingPolicy) bool {
 	return policy == nil || policy.Spec.Network == nil || policy.Spec.Network.Internet != v1alpha1.AccessDeny
 }
 
+// Direct says whether guests under the policy may meet those of their home at other providers without going by home. Without a word on it they may
+// not: those providers then learn where this laptop is.
+func Direct(policy *v1alpha1.SharingPolicy) bool {
+	return policy != nil && policy.Spec.Network != nil && policy.Spec.Network.Direct == v1alpha1.AccessAllow
+}
+
 // Default is the policy a new cluster starts with: percent of everything, for every peer, guests held to
 // baseline, the owner asked each time. A percent outside 0 to 100 is taken as the nearest of the two.
 func Default(percent int) *v1alpha1.SharingPolicy {

@@ -259,6 +259,38 @@ type NetworkStatus struct {
 	// ipv6 is what is used of IPv6 beside all of that, or why there is none. Empty where this cluster has IPv4 alone.
 	// +optional
 	IPv6 *NetworkIPv6 `json:"ipv6,omitempty"`
+	// direct says that this cluster's guests at the peer may meet those at other peers without going by this cluster.
+	// +optional
+	Direct bool `json:"direct,omitempty"`
+	// others are providers of the peer to which it introduced this cluster: its guests here may meet those there directly.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=id
+	Others []OtherProvider `json:"others,omitempty"`
+	// introducedBy is the peer's Ed25519 key, by which those are signed.
+	// +optional
+	IntroducedBy []byte `json:"introducedBy,omitempty"`
+}
+
+// OtherProvider is another provider of a peer, as the peer introduced it.
+type OtherProvider struct {
+	// id of the other cluster.
+	// +kubebuilder:validation:MaxLength=128
+	ID string `json:"id"`
+	// publicKey is its WireGuard key, base64.
+	// +kubebuilder:validation:MaxLength=64
+	PublicKey string `json:"publicKey"`
+	// guests is the range of the peer's guests there.
+	// +kubebuilder:validation:Format=cidr
+	Guests string `json:"guests"`
+	// endpoints are where the peer reaches its WireGuard, host:port.
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	Endpoints []string `json:"endpoints"`
+	// signature by the peer, of all but the endpoints.
+	Signature []byte `json:"signature"`
 }
 
 // NetworkIPv6 is the IPv6 part of the address plan between two clusters, field by field as that of IPv4.

@@ -102,6 +102,11 @@ type GuestNetwork struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	Internet Access `json:"internet,omitempty"`
+	// direct: whether guests may meet guests of the same home at other providers by a tunnel between this laptop and theirs, instead of by way of home.
+	// The other providers, if their owners allow it too, learn from that home where this laptop is on the network, and its WireGuard key.
+	// +optional
+	// +kubebuilder:default=Deny
+	Direct Access `json:"direct,omitempty"`
 }
 
 // ImageRules say where guests' images may come from. This laptop pulls them, from where it stands: so without a word here

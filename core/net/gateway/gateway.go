@@ -60,6 +60,8 @@ type Gateway struct {
 	lapped map[string][]netip.Prefix // by peer ID: its ranges that this host used for something else at the last check
 	live   *wireguard                // nil when the device is down
 	off    string                    // why it is, if it could not be made
+
+	wanted chan struct{} // has an item when a direct way is wanted, or answers
 }
 
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
@@ -69,6 +71,7 @@ type route struct {
 	up    *atomic.Bool
 	life  liveness
 	whole bool // WireGuard and the kernel have all of it
+	past  []*past
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -90,7 +93,7 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
-	g := &Gateway{cfg: cfg, key: cfg.PrivateKey.Public(), peers: map[string]*route{}}
+	g := &Gateway{cfg: cfg, key: cfg.PrivateKey.Public(), peers: map[string]*route{}, wanted: make(chan struct{}, 1)}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Pods: []netip.Prefix{cfg.Pods}, Open: cfg.HostPorts}
 	if g.six() {
 		g.around.Self6, g.around.Pods = cfg.IPv6.Gateway(), append(g.around.Pods, cfg.IPv6.Pods)
@@ -133,6 +136,7 @@ func (g *Gateway) SetPeer(p Peer) error {
 	if same && r.up.Load() {
 		return nil
 	}
+	r.past = g.keepPast(r, p)
 	r.Peer, r.whole = p, same
 	g.peers[p.ID] = r
 	if !same {
@@ -142,7 +146,7 @@ func (g *Gateway) SetPeer(p Peer) error {
 		return nil
 	}
 	if !same {
-		if err := errors.Join(g.live.setPeer(p), g.syncLocked()); err != nil {
+		if err := errors.Join(g.live.sync(g.remotes()), g.syncLocked()); err != nil {
 			return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
 		}
 		r.whole = true
@@ -165,8 +169,7 @@ func (g *Gateway) RemovePeer(id string) error {
 	if g.live == nil {
 		return nil
 	}
-	g.live.removePeer(id)
-	if err := g.syncLocked(); err != nil {
+	if err := errors.Join(g.live.sync(g.remotes()), g.syncLocked()); err != nil {
 		return fmt.Errorf("gateway: remove peer %s: %w", id, err)
 	}
 	return nil
@@ -225,8 +228,9 @@ func (g *Gateway) Drops() map[string]uint64 { return g.drops.ByReason() }
 // rebuild gives the data path a new table. Callers hold mu.
 func (g *Gateway) rebuild() {
 	all := make([]datapath.Peer, 0, len(g.peers))
+	g.shareHandles()
 	for _, r := range g.peers {
-		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up})
+		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up, Direct: r.ways()})
 	}
 	g.table.Store(datapath.New(g.around, all))
 	g.allUp.Store(false) // until they are looked at again
@@ -258,12 +262,10 @@ func (g *Gateway) open(ctx context.Context) (*wireguard, error) {
 		return nil, errors.New("is already running")
 	}
 	g.live = w
-	for _, r := range g.peers {
-		if err := w.setPeer(r.Peer); err != nil {
-			g.live = nil
-			w.close()
-			return nil, fmt.Errorf("peer %s: %w", r.ID, err)
-		}
+	if err := w.sync(g.remotes()); err != nil {
+		g.live = nil
+		w.close()
+		return nil, err
 	}
 	if err := g.syncLocked(); err != nil {
 		g.cfg.Log.Warn("routes are not complete, trying again", "err", err)

@@ -25,10 +25,9 @@ type wireguard struct{}
 
 func newWireGuard(context.Context, Config, *tap, func()) (*wireguard, error) { return nil, errNoTunnel }
 
-func (*wireguard) close()               {}
-func (*wireguard) setPeer(Peer) error   { return errNoTunnel }
-func (*wireguard) removePeer(string)    {}
-func (*wireguard) stats() map[Key]Stats { return nil }
+func (*wireguard) close()                    {}
+func (*wireguard) sync(map[Key]remote) error { return errNoTunnel }
+func (*wireguard) stats() map[Key]Stats      { return nil }
 
 func (*Gateway) syncLocked() error                       { return errNoTunnel }
 func (*Gateway) greet(Peer)                              {}

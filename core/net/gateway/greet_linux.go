@@ -42,8 +42,8 @@ func (g *Gateway) insist(w *wireguard, r *route) {
 	if g.live != w || g.peers[r.ID] != r {
 		return
 	}
-	if peer := w.dev.LookupPeer(device.NoisePublicKey(r.PublicKey)); peer != nil && !w.fresh(r.PublicKey) {
-		peer.ExpireCurrentKeypairs() // also lifts the five seconds between two tries
+	if !w.fresh(r.PublicKey) {
+		w.expire(r.PublicKey) // also lifts the five seconds between two tries
 	}
 	w.hello(r.Peer)
 }
@@ -56,6 +56,13 @@ func (w *wireguard) hello(p Peer) {
 	}
 	if peer := w.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); peer != nil {
 		peer.SendKeepalive()
+	}
+}
+
+// expire gives the keys of a session up, so that the next packet begins a handshake.
+func (w *wireguard) expire(k Key) {
+	if peer := w.dev.LookupPeer(device.NoisePublicKey(k)); peer != nil {
+		peer.ExpireCurrentKeypairs()
 	}
 }
 

@@ -48,7 +48,7 @@ type gatewayConfig struct {
 }
 
 type order struct {
-	Do   string // set, remove, stats, drops, rtt, taken, told, overlaps
+	Do   string // set, remove, peer, stats, drops, rtt, taken, told, overlaps
 	Peer Peer
 	ID   string
 	Size int // of an echo; 0 is the least
@@ -61,6 +61,7 @@ type answer struct {
 	RTT   time.Duration
 	Taken []netip.Prefix
 	Laps  []netip.Prefix // ranges that overlap something
+	Peer  Peer
 }
 
 func serveGateway(config string) {
@@ -116,6 +117,8 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 		err = g.SetPeer(o.Peer)
 	case "remove":
 		err = g.RemovePeer(o.ID)
+	case "peer":
+		a.Peer, _ = g.Peer(o.ID)
 	case "stats":
 		a.Stats = g.StatsAll()
 	case "drops":

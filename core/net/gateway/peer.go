@@ -23,6 +23,7 @@ type Peer struct {
 	// on this host: the name of an interface.
 	Endpoint netip.AddrPort
 	netplan.Pair
+	Direct []Direct // other providers to which it introduced this one, as its guests' home
 }
 
 // echoWay is that of an ICMP echo which shows whether packets pass: the addresses that it is sent from and to.
@@ -60,6 +61,7 @@ func (p Peer) Validate() error {
 	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() != (a.Zone() != "") {
 		errs = append(errs, fmt.Errorf("endpoint %s: a link-local address has the interface behind which it is, and no other has", p.Endpoint))
 	}
+	errs = append(errs, p.validateDirect()...)
 	return errors.Join(append(errs, p.Pair.Validate())...)
 }
 

@@ -19,6 +19,7 @@ type Stats struct {
 	Endpoint       netip.AddrPort // where it was heard from last, or where it was said to be
 	MTU            int            // for packets to it
 	Off            string         // why there is no device, for people; empty while there is one, and before anybody tried
+	Direct         []DirectStats  // ways past it, for its guests here
 }
 
 // Why tells, for people, why the tunnel is not up; empty when it is.
@@ -68,7 +69,7 @@ func (g *Gateway) statsLocked() map[string]Stats {
 	out := make(map[string]Stats, len(g.peers))
 	for id, r := range g.peers {
 		s := byKey[r.PublicKey]
-		s.MTU, s.Off = r.mtu, g.off
+		s.MTU, s.Off, s.Direct = r.mtu, g.off, r.pastStats()
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
 		if g.live != nil && s.Received > 0 {
 			r.life.note(s.Received, time.Now())

@@ -38,7 +38,9 @@ func (d *tap) MTU() (int, error) {
 func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.outbound.await()
 	if n := d.transit.take(bufs, sizes, offset); n > 0 {
-		d.outbound.enter(n)
+		if !datapath.IsQuestion(bufs[0][offset : offset+sizes[0]]) { // which may be for nobody that answers
+			d.outbound.enter(n)
+		}
 		return n, nil
 	}
 	n, err := d.readGuarded(bufs, sizes, offset+datapath.Header)
@@ -92,6 +94,7 @@ func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	kept, on := bufs[:0], [][]byte(nil)
 	for _, b := range bufs {
 		switch v, onward := t.Ingress(b[offset:]); {
+		case v == datapath.Taken:
 		case v != datapath.Pass:
 			d.drops.Add(v)
 		case onward:

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.zx2c4.com/wireguard/device"
 
 	"kith.dev/core/base/backoff"
 	"kith.dev/core/base/suspend"
@@ -37,6 +37,10 @@ func (g *Gateway) watch(ctx context.Context, w *wireguard) error {
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
 	seen, pause := watcher{last: time.Now()}, backoff.Doubling{First: retry, Most: resync}
+	ctx, cancel := context.WithCancel(ctx)
+	var past sync.WaitGroup
+	past.Go(func() { g.watchPast(ctx, w) })
+	defer func() { cancel(); past.Wait() }()
 	for {
 		var again <-chan time.Time
 		if g.refresh(w, &seen) {
@@ -108,14 +112,13 @@ func (g *Gateway) refresh(w *wireguard, seen *watcher) (complete bool) {
 			g.cfg.Log.Warn("UDP socket not opened again, trying later", "err", err)
 			seen.stale, complete = true, false
 		}
-		for _, p := range w.peers {
-			if woke {
-				// The peers gave these keys up while we slept, and our own clock for them stood still.
-				if d := w.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); d != nil {
-					d.ExpireCurrentKeypairs()
-				}
+		if woke {
+			for k := range w.told {
+				w.expire(k) // the others gave these keys up while we slept, and our own clock for them stood still
 			}
-			g.greet(p)
+		}
+		for _, r := range g.peers {
+			g.greet(r.Peer)
 		}
 	}
 	return complete
@@ -143,6 +146,15 @@ func (g *Gateway) syncOnce() error {
 		if mtu := tunnelMTU(path, ep.Addr()); mtu != r.mtu {
 			g.cfg.Log.Debug("path MTU", "peer", r.Name, "path", path, "tunnel", mtu)
 			r.mtu, changed = mtu, true
+		}
+	}
+	for _, p := range g.allPast() {
+		ep := endpoints[p.PublicKey]
+		if !ep.IsValid() {
+			continue
+		}
+		if path, err := hostnet.PathMTU(ep); err == nil && tunnelMTU(path, ep.Addr()) != p.mtu {
+			p.mtu, changed = tunnelMTU(path, ep.Addr()), true
 		}
 	}
 	host, lan, err := hostnet.Own(w.node.Index)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,9 @@ type wireguard struct {
 	node   *noderoute.Node
 	port   uint16
 	tooBig <-chan struct{} // a path turned out narrower than known
-	peers  map[string]Peer // as WireGuard was told
+	told   map[Key]remote  // what WireGuard has
 	kept   map[Key]bool    // whom WireGuard was told to keep alive
+	tap    *tap
 }
 
 func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireguard, error) {
@@ -41,7 +43,7 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 	t.outbound, t.inbound = newInFlight(), newInFlight()
 	tooBig := make(chan struct{}, 1)
 	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
-	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
+	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, told: map[Key]remote{}, kept: map[Key]bool{}, tap: t}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
 	if err = dev.IpcSet(settings); err != nil {
 		err = fmt.Errorf("configure WireGuard: %w", err)
@@ -115,35 +117,41 @@ func (w *wireguard) close() {
 	w.node.Down()
 }
 
-// setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
-// a newer one from the peer's own packets. The keepalive is left to hello: setting it begins a handshake.
-func (w *wireguard) setPeer(p Peer) error {
-	old, known := w.peers[p.ID]
-	if known && old.PublicKey != p.PublicKey {
-		w.removePeer(p.ID)
-		old = Peer{}
+// sync tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know a newer one from the other's
+// own packets. The keepalive is left to hello: setting it begins a handshake.
+func (w *wireguard) sync(want map[Key]remote) error {
+	for k := range w.told {
+		if _, still := want[k]; !still {
+			w.dev.RemovePeer(device.NoisePublicKey(k))
+			delete(w.told, k)
+			delete(w.kept, k)
+		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())
-	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
-		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
+	var errs []error
+	for k, r := range want {
+		old, known := w.told[k]
+		same := slices.Equal(old.handles, r.handles)
+		if known && same && old.endpoint == r.endpoint {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "public_key=%s\n", k.hex())
+		if r.endpoint.IsValid() && r.endpoint != old.endpoint {
+			fmt.Fprintf(&b, "endpoint=%s\n", r.endpoint)
+		}
+		if !same {
+			b.WriteString("replace_allowed_ips=true\n")
+			for _, h := range r.handles {
+				fmt.Fprintf(&b, "allowed_ip=%s/32\n", h)
+			}
+		}
+		if err := w.dev.IpcSet(b.String()); err != nil {
+			errs = append(errs, fmt.Errorf("configure WireGuard: %w", err))
+			continue
+		}
+		w.told[k] = r
 	}
-	if h := p.Handle(); h != old.Handle() {
-		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", h)
-	}
-	if err := w.dev.IpcSet(b.String()); err != nil {
-		return fmt.Errorf("configure WireGuard: %w", err)
-	}
-	w.peers[p.ID] = p
-	return nil
-}
-
-func (w *wireguard) removePeer(id string) {
-	if p, ok := w.peers[id]; ok {
-		w.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
-		delete(w.peers, id)
-		delete(w.kept, p.PublicKey)
-	}
+	return errors.Join(errs...)
 }
 
 // rebind opens the UDP socket anew on the same port and forgets cached source addresses. Device.BindUpdate alone

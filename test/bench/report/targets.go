@@ -41,6 +41,8 @@ var targets = []target{
 	{figure: "TCP, pod to pod, tunnel, eight streams / one", bound: 1},
 	{figure: "TCP, guest to guest of another provider, one stream, by home / to home", bound: 0.65},
 	{figure: "TCP, guest to guest of another provider, eight streams, by home / to home", bound: 0.65},
+	{figure: "TCP, guest to guest of another provider, one stream, directly / to home", bound: 0.9},
+	{figure: "TCP, guest to guest of another provider, eight streams, directly / to home", bound: 0.9},
 	{figure: "memory, one peer, two pods, consumer: kithd", atMost: true, bound: 60},
 	{figure: "memory, one peer, two pods, provider: kithd", atMost: true, bound: 60},
 	{figure: "memory, after 1000 pods came and went, consumer: kithd", atMost: true, bound: 100},

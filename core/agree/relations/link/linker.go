@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type Gateway interface {
 	Proven(theirs gateway.Key, statement, proof []byte) bool
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
+	Peer(id string) (gateway.Peer, bool)
 	Stats(id string) (gateway.Stats, bool)
 	// Taken lists the ranges that a range for guests of or at the peer must not overlap; Overlapping, its ranges that do by now.
 	Taken(id string) ([]netip.Prefix, error)
@@ -51,7 +53,9 @@ type Config struct {
 	Provides bool            // guests can be taken in here
 	Links    bool            // they have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
 	Guests   Guests
-	Log      *slog.Logger
+	// Introduces: providers whose owners both allow it are told how to reach each other, for this cluster's guests at them.
+	Introduces bool
+	Log        *slog.Logger
 }
 
 // Guests reports whether there are guests with addresses of the agreed ranges: of a peer here, and of this cluster at the peer.
@@ -143,7 +147,7 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 	if ours, err = l.say(ctx, peer, p, caller.ID, theirs); err != nil || proof == nil || !same(ours, theirs) {
 		return ours, err
 	}
-	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof, p.changes.Allow)
+	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, said{caller.ID, caller.Key, proof}, p.changes.Allow)
 }
 
 // Propose negotiates the link from this side. It is idempotent: a link that works stays, also when the two sides cannot agree on a new one.
@@ -224,7 +228,7 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
 		return false, nil
 	}
-	return true, l.settle(ctx, peer, p, at, ours, *theirs, proof, func() bool { return true })
+	return true, l.settle(ctx, peer, p, at, ours, *theirs, said{id, key, proof}, func() bool { return true })
 }
 
 // waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
@@ -324,11 +328,18 @@ func (l *Linker) related(peer *v1alpha1.Peer, role v1alpha1.Role) bool {
 	return slices.ContainsFunc(l.client.Now().With(peer.Name, role), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil })
 }
 
+// said is who said a link, and how its WireGuard key was proven.
+type said struct {
+	id    identity.ID
+	key   ed25519.PublicKey
+	proof []byte
+}
+
 // settle keeps what both said; an error when it cannot be meant, or when it would change and may not. The gateway goes first: what it
 // refuses is not written down. at is where the peer's message came from, or went to. The caller has the turn.
-func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte, may func() bool) error {
+func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, by said, may func() bool) error {
 	network := &v1alpha1.NetworkStatus{
-		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: text(ours.Here), GuestsThere: text(ours.There), Services: text(theirs.Services),
+		PublicKey: theirs.PublicKey, Proof: by.proof, Direct: theirs.Direct, GuestsHere: text(ours.Here), GuestsThere: text(ours.There), Services: text(theirs.Services),
 		AtThere: text(theirs.AtHere), AtHome: text(theirs.At),
 	}
 	if at.IsValid() { // else it is waited for; a link-local one has this host's zone, for it is that of a connection, and not of the peer's telling
@@ -341,6 +352,13 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
 	}
 	network.IPv6 = l.agree6(peer, ours, theirs)
+	var err error
+	if network.Others, err = l.meet(by.id, by.key, theirs); err != nil {
+		return err
+	}
+	if len(network.Others) > 0 {
+		network.IntroducedBy = by.key
+	}
 	g, err := l.gatewayPeer(peer, network)
 	switch {
 	case err != nil:
@@ -392,6 +410,9 @@ func (l *Linker) gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatu
 	g.PublicKey, key = gateway.ParseKey(network.PublicKey)
 	g.Pair, pair = network.Pair(pods)
 	if err := errors.Join(key, g.Endpoint.UnmarshalText([]byte(network.Endpoint)), pair); err != nil {
+		return g, err
+	}
+	if err := l.direct(&g, peer, network); err != nil {
 		return g, err
 	}
 	return g, g.Validate()

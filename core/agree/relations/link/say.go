@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/netplan"
@@ -24,7 +26,12 @@ func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to ident
 	if err != nil {
 		return ours, fmt.Errorf("addresses for guests of and at %s: %w", peer.Name, err)
 	}
-	if theirs.PublicKey != "" {
+	ours.Direct = l.Lets(peer)
+	lets := theirs.Direct
+	if theirs.PublicKey == "" { // it said nothing yet
+		lets = peer.Status.Network != nil && peer.Status.Network.Direct
+	}
+	if ours.Others, err = l.introduce(peer, to, lets); err == nil && theirs.PublicKey != "" {
 		ours.Binding, err = l.bind(to, theirs.PublicKey)
 	}
 	return ours, err
@@ -104,11 +111,14 @@ func (l *Linker) guestBits() int {
 
 // Space is this cluster's address space as a peer hears of it: its pods first, then its guests at others than the peer. The zero value is that of
 // who heard nothing.
-type Space struct{ pods, pods6 []netip.Prefix }
+type Space struct {
+	pods, pods6 []netip.Prefix
+	others      []v1alpha1.OtherProvider // to which it is introduced
+}
 
 // Equal reports whether both are the same ranges.
 func (s Space) Equal(other Space) bool {
-	return slices.Equal(s.pods, other.pods) && slices.Equal(s.pods6, other.pods6)
+	return slices.Equal(s.pods, other.pods) && slices.Equal(s.pods6, other.pods6) && equality.Semantic.DeepEqual(s.others, other.others)
 }
 
 // others gives the address ranges that this peer must not get: in use on this host, or by another peer, also by one that is not linked now
@@ -161,7 +171,11 @@ func (l *Linker) space(others []netplan.Pair) Space {
 }
 
 // Space is what the peer hears when a link with it is proposed now.
-func (l *Linker) Space(peer *v1alpha1.Peer) Space { return l.space(l.pairs(peer)) }
+func (l *Linker) Space(peer *v1alpha1.Peer) Space {
+	s := l.space(l.pairs(peer))
+	s.others = l.introduced(peer, peer.Status.Network != nil && peer.Status.Network.Direct)
+	return s
+}
 
 // Overlap is what of a peer's ranges is in use for something else here.
 type Overlap struct {

@@ -18,6 +18,8 @@ const (
 	dropLoop                // our own tunnel's datagrams, routed into the tunnel
 	dropNeighbour           // ICMPv6 that is for one link alone, such as a router's advertisement
 	verdicts
+
+	Taken Verdict = 255 // it was for the data path itself
 )
 
 var verdictNames = [verdicts]string{

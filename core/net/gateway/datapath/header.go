@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"net/netip"
 
 	"kith.dev/core/net/netplan"
 )
@@ -22,10 +23,11 @@ const (
 	protoIPv6 = 41
 )
 
-func headerTo(p netplan.Pair) (h [Header]byte) {
+// headerOf is what is in front of packets to whom we call handle, and who calls us by the other name.
+func headerOf(called, handle netip.Addr) (h [Header]byte) {
 	h[0], h[8], h[9] = 0x45, 64, protoIPIP
-	binary.BigEndian.PutUint32(h[atSource:], netplan.Number(p.Called()))
-	binary.BigEndian.PutUint32(h[atDestination:], netplan.Number(p.Handle()))
+	binary.BigEndian.PutUint32(h[atSource:], netplan.Number(called))
+	binary.BigEndian.PutUint32(h[atDestination:], netplan.Number(handle))
 	return h
 }
 
@@ -38,7 +40,7 @@ func (tn *tunnel) wrap(b []byte) {
 // unwrap gives the peer that sent b and what is inside; nil when it is nothing of ours. WireGuard has checked that the handle is
 // the sender's.
 func (t *Table) unwrap(b []byte) (*tunnel, []byte) {
-	if len(b) < Header || b[0] != 0x45 || b[9] != protoIPIP && b[9] != protoIPv6 || fragmentOffset(b) != 0 {
+	if len(b) < Header || b[0] != 0x45 || b[9] != protoIPIP && b[9] != protoIPv6 && b[9] != protoQuestion || fragmentOffset(b) != 0 {
 		return nil, nil
 	}
 	return t.handles[binary.BigEndian.Uint32(b[atSource:])], b[Header:]

@@ -12,7 +12,8 @@ const (
 // the header that WireGuard reads is written into. What is dropped is not changed. up reports whether WireGuard sends it on at once: for a
 // peer without a session it keeps some until there is one, and drops what is too much.
 //
-// A guest's packets go to its home, whatever they ask for: its addresses are read as home would. All others go to who has the
+// A guest's packets go to its home, whatever they ask for: its addresses are read as home would. Only to home's guests at a provider to which home
+// introduced this one they may go directly. All others go to who has the
 // destination among its guests.
 func (t *Table) Egress(b []byte) (v Verdict, up bool) {
 	p := b[min(Header, len(b)):]
@@ -45,7 +46,7 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 		if !within(from.to.space, dst) {
 			return nil, dropPeer
 		}
-		return from.to, Pass
+		return from.to.towards(dst, len(p)), Pass
 	}
 	to := t.find(dst)
 	if to == nil || to.kind == here {
@@ -76,13 +77,16 @@ func (t *Table) guestAt(a uint32) *tunnel {
 }
 
 // Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header. onward: it is for one of our
-// guests at another peer, and is ready to leave for it, as after Egress.
+// guests at another peer, and is ready to leave for it, as after Egress; or it is an answer to a question of the gateway's.
 func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 	tn, p := t.unwrap(b)
 	if tn == nil {
 		return dropSender, false
 	}
-	if b[9] == protoIPv6 {
+	switch b[9] {
+	case protoQuestion:
+		return tn.question(b)
+	case protoIPv6:
 		return t.ingress6(tn, b, p)
 	}
 	ihl, v := header(p)
@@ -102,9 +106,20 @@ func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 }
 
 // arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
-// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere, at the peer that is given then.
+// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere, at the peer that is given then. By a direct
+// way come packets from that home's guests there to those here, and nothing else.
 func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward *tunnel, v Verdict) {
-	if to := t.find(dst); to != nil {
+	to := t.find(dst)
+	if d := tn.direct; d != nil {
+		if !d.guests.has(src) {
+			return nil, dropSender
+		}
+		if to == nil || to.kind != here || to.to != d.home {
+			return nil, dropDestination
+		}
+		return nil, t.fence(p, ihl, dst, false)
+	}
+	if to != nil {
 		switch {
 		case to.kind == here && to.to == tn:
 			return nil, t.toGuest(tn, p, ihl, src, dst)

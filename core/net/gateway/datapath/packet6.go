@@ -38,7 +38,7 @@ func (t *Table) leaving6(p []byte, h head6, src, dst addr6) (*tunnel, Verdict) {
 		if !within6(from.to.six.space, dst) {
 			return nil, dropPeer
 		}
-		return from.to, Pass
+		return from.to.towards6(dst, len(p)), Pass
 	}
 	to := t.six.guestAt(dst)
 	if to == nil {
@@ -72,7 +72,17 @@ func (t *Table) ingress6(tn *tunnel, b, p []byte) (v Verdict, onward bool) {
 
 // arriving6 decides whether a packet of a peer may come in, as arriving does.
 func (t *Table) arriving6(tn *tunnel, p []byte, h head6, src, dst addr6) (onward *tunnel, v Verdict) {
-	if to := t.six.find(dst); to != nil {
+	to := t.six.find(dst)
+	if d := tn.direct; d != nil {
+		if !d.six || !d.guests6.has(src) {
+			return nil, dropSender
+		}
+		if to == nil || to.kind != here || to.to != d.home {
+			return nil, dropDestination
+		}
+		return nil, t.fence6(p, h, dst, false)
+	}
+	if to != nil {
 		switch {
 		case to.kind == here && to.to == tn:
 			if !within6(tn.six.space, src) {

@@ -220,7 +220,8 @@ func check(t *testing.T, what string, p []byte, want string) {
 
 // sentBy puts a packet behind the header that a peer, called by the range for guests that was agreed on, would send it with.
 func sentBy(called string, p []byte) []byte {
-	tn := tunnel{header: headerTo(netplan.Pair{There: prefix(called)})}
+	by := netplan.Pair{There: prefix(called)}
+	tn := tunnel{header: headerOf(by.Called(), by.Handle())}
 	b := append(make([]byte, Header), p...)
 	tn.wrap(b)
 	return b

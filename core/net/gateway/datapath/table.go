@@ -49,6 +49,8 @@ type tunnel struct {
 	mss      uint16       // and the TCP segment in it
 	up       *atomic.Bool // as it was at the last look
 	six      tunnel6
+	past     []*direct // ways past it to its guests elsewhere, for those here
+	direct   *direct   // not nil: it is such a way, and no peer
 }
 
 type zone struct{ net, mask uint32 }
@@ -75,6 +77,8 @@ type Peer struct {
 	netplan.Pair
 	MTU int          // of the way to it, for packets of pods
 	Up  *atomic.Bool // as its tunnel was at the last look
+
+	Direct []Direct // ways past it, each with a handle of its own
 }
 
 // New expects peers that were validated.
@@ -82,7 +86,7 @@ func New(h Host, peers []Peer) *Table {
 	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
-		tn := &tunnel{header: headerTo(p.Pair), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
+		tn := &tunnel{header: headerOf(p.Called(), p.Handle()), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
 		t.handles[netplan.Number(p.Handle())] = tn
 		t.add(p.There, tn, there)
 		t.add(p.Here, tn, here)
@@ -99,6 +103,9 @@ func New(h Host, peers []Peer) *Table {
 		}
 		if p.Here.IsValid() {
 			reached = append(reached, p.Here)
+		}
+		for _, d := range p.Direct {
+			t.addDirect(tn, d, p.MTU)
 		}
 	}
 	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })

@@ -59,9 +59,11 @@ func zone6Of(p netip.Prefix) zone6 {
 	return zone6{addr6Of(p.Masked().Addr()), m}
 }
 
+func (z *zone6) has(a addr6) bool { return a.hi&z.mask.hi == z.net.hi && a.lo&z.mask.lo == z.net.lo }
+
 func within6(zs []zone6, a addr6) bool {
 	for i := range zs {
-		if z := &zs[i]; a.hi&z.mask.hi == z.net.hi && a.lo&z.mask.lo == z.net.lo {
+		if zs[i].has(a) {
 			return true
 		}
 	}
