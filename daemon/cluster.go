@@ -34,6 +34,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/timeline"
 	"kith.dev/core/consume/consumer"
+	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
@@ -273,13 +274,17 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
+	objects, err := custom.NewHome(mgr, d.log)
+	if err != nil {
+		return nil, nil, err
+	}
 	var apiServer netip.Addr // as guests abroad reach it
 	if facts.API.IsValid() {
 		apiServer = facts.Network.API()
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
 		Client: c.Client, Fresh: c.Fresh, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: []netip.Prefix{facts.Network.Pods, facts.Network.IPv6.Pods}, APIServer: apiServer,
-		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
+		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Custom: objects, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},

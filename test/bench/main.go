@@ -70,6 +70,7 @@ var groups = []group{
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},
 	{name: "crowd", what: "a hub: what 127 simulated peers take", peered: true, run: crowd},
 	{name: "namespaces", what: "memory and watches for each of two hundred namespaces at a peer", peered: true, run: namespaces},
+	{name: "custom", what: "a thousand objects of a custom kind, until they are at the peer", peered: true, run: custom},
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},

@@ -32,6 +32,10 @@ func sharing(spec string) string {
 
 func amounts(of string) string { return object("SharingPolicy", "tried", "amounts: {"+of+"}") }
 
+func reflection(kind string) string {
+	return object("ReflectionPolicy", "tried", "kinds: [{"+kind+"}]")
+}
+
 func tether(spec string) string { return object("TetherPolicy", "tried", spec) }
 
 func peer(spec string) string { return object("Peer", "tried", "id: "+ID+", "+spec) }
@@ -86,6 +90,12 @@ var All = []Rule{
 	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
 	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},
 	{"SharingPolicy spec.images.present", "names of images", "", "", sharing("images: {present: ['a b']}"), "spec.images.present[0]", ""},
+	{"SharingPolicy spec.kinds[].group", "neither Kith's own nor definitions of kinds", "", "", sharing("kinds: [{group: kith.dev, resource: contracts}]"), "objects of Kith and definitions of kinds do not travel", ""},
+	{"SharingPolicy spec.kinds[].group", "not built in: it has a domain", "", "", sharing("kinds: [{group: apps, resource: deployments}]"), "spec.kinds[0].group", ""},
+
+	{"ReflectionPolicy spec.kinds[].group", "neither Kith's own nor definitions of kinds", "", "", reflection("group: apiextensions.k8s.io, resource: customresourcedefinitions"),
+		"objects of Kith and definitions of kinds do not travel", ""},
+	{"ReflectionPolicy spec.kinds[].fields", "neither metadata nor status", "", "", reflection("group: example.com, resource: widgets, fields: [metadata.labels]"), "metadata and status do not go", ""},
 
 	{"Peer metadata.name", "fits into the name of a node", "", "", object("Peer", strings.Repeat("x", 59), "id: "+ID), "the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME", ""},
 	{"Peer spec.id", "an ID", `POST /v1/peers/bob/ask {"id":"nonsense"}`, "a whole cluster ID", object("Peer", "tried", "id: nonsense"), "spec.id", ""},
@@ -126,6 +136,8 @@ var Good = []string{
 	sharing("peers: [bob, " + ID + "], peerSelector: {matchLabels: {trust: family}, matchExpressions: [{key: a, operator: NotIn, values: [b]}, {key: c, operator: Exists}]}"),
 	amounts("cpu: 50%, memory: 4Gi, nvidia.com/gpu: '1', nvidia.com/mig-1g.5gb: 50%, smarter-devices/video0: '2', hugepages-2Mi: 1Gi, pods: '0'"),
 	sharing("deviceRuntimeClass: nvidia"),
+	sharing("kinds: [{group: example.com, resource: widgets, most: 10, definition: Allow}], network: {direct: Allow}"),
+	reflection("group: example.com, resource: widgets, version: v1beta1, direction: Out, fields: [spec.size, data], peers: [bob], selector: {matchLabels: {a: b}}"),
 	offloading("default", "peers: [bob]"),
 	tether("peerSelector: {}, namespaces: [{name: 'sandbox-{laptop}', clusterRole: admin}, {name: team}]"),
 	"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kith.dev/offload: 'true'}}}",

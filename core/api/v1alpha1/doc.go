@@ -28,6 +28,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&TetherPolicy{}, &TetherPolicyList{},
 		&NamespaceOffloading{}, &NamespaceOffloadingList{},
 		&OffloadedPod{}, &OffloadedPodList{},
+		&ReflectionPolicy{}, &ReflectionPolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -76,6 +76,37 @@ type SharingPolicySpec struct {
 	// images says where guests' images may come from; without it, from registries on the internet, if that is allowed.
 	// +optional
 	Images *ImageRules `json:"images,omitempty"`
+	// kinds of custom resources that peers may keep in their namespaces here. Whatever works on objects of such a kind here works on theirs, too:
+	// name only kinds whose controllers take each namespace for somebody else's. Without any, none.
+	// +optional
+	// +listType=map
+	// +listMapKey=group
+	// +listMapKey=resource
+	// +kubebuilder:validation:MaxItems=32
+	Kinds []GuestKind `json:"kinds,omitempty"`
+}
+
+// GuestKind is a kind of custom resources that peers may keep here.
+type GuestKind struct {
+	// group of the API, "example.com".
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`
+	// +kubebuilder:validation:XValidation:rule="self != 'kith.dev' && self != 'apiextensions.k8s.io'",message="objects of Kith and definitions of kinds do not travel"
+	Group string `json:"group"`
+	// resource is its plural name in the API, "widgets".
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Resource string `json:"resource"`
+	// most objects of it that one peer may keep here, of 64 KiB each.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	Most int32 `json:"most,omitempty"`
+	// definition: whether a peer may bring the CustomResourceDefinition when this cluster has none. It stays when the peer goes.
+	// +optional
+	// +kubebuilder:default=Deny
+	Definition Access `json:"definition,omitempty"`
 }
 
 // GuestNamespaces is about the names of the namespaces in which guests run.

@@ -21,6 +21,7 @@ import (
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
@@ -57,6 +58,7 @@ type Config struct {
 	Directory link.Directory
 	Reflected *reflection.Home
 	Policies  *netpolicy.Home
+	Custom    *custom.Home
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
@@ -144,6 +146,7 @@ func (f *Fleet) reaches(a netip.Addr) bool {
 func (f *Fleet) SetPresence(peer string, there presence.Presence) {
 	if m := f.member(peer); m != nil {
 		m.node.SetPresence(there)
+		m.custom.SetWorks(there.Works())
 		if there.Works() {
 			m.policies.Again()
 		}
@@ -229,12 +232,13 @@ func (f *Fleet) Open(ctx context.Context, namespace string, peers []string) {
 	asking.Wait()
 }
 
-// Review makes all members check whether the twin of a home namespace is still needed, and release it if not.
+// Review makes all members check whether the twin of a home namespace is still needed, and release it if not; or whether there are custom resources for one.
 func (f *Fleet) Review(namespace string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.members {
 		m.node.Review(namespace)
+		m.custom.Opened(namespace)
 	}
 }
 

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net/netip"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
@@ -31,6 +33,7 @@ type member struct {
 	endpoint  *kubelet.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
+	custom    *custom.Peer
 	remote    *remote.Client
 	events    record.EventRecorder
 	cancel    context.CancelFunc
@@ -76,13 +79,14 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
 	m.events = recorder
+	permitted := func(namespace string) bool {
+		permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
+		return err == nil && permit == offloading.Granted
+	}
 	m.reflector, err = reflection.New(reflection.Config{
 		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
 		PeerName: peer.Name, NodeName: nodeName,
-		Permit: func(namespace string) bool {
-			permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
-			return err == nil && permit == offloading.Granted
-		},
+		Permit:     permitted,
 		Reaches:    f.reaches,
 		IPv6:       func() bool { return m.guests.Load()[1].IsValid() },
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
@@ -98,11 +102,22 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.policies = f.Policies.Peer(netpolicy.Config{
 		Name: peer.Name, Put: there.PutPolicies, Final: noPolicies, Recorder: recorder, Log: f.Log,
 	})
+	m.custom = f.Custom.Peer(custom.PeerConfig{
+		Name: peer.Name,
+		Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return there.Upgrade(ctx, custom.Path, custom.Protocol)
+		},
+		Abroad: func(namespace string) bool { return m.node.Twin(namespace) != "" },
+		Permit: permitted,
+		Ensure: func(ctx context.Context, namespace string) error { return m.node.Open(ctx, namespace) },
+
+		Recorder: recorder, Log: f.Log,
+	})
 	port, err := f.Kubelet.Port(nodeName)
 	if err != nil {
 		return nil, err
 	}
-	twins := &twins{Reflector: m.reflector, policies: m.policies, remote: there, fleet: f, peer: peer.Name}
+	twins := &twins{Reflector: m.reflector, policies: m.policies, custom: m.custom, remote: there, fleet: f, peer: peer.Name}
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.Home, Abroad: there.API, View: there.View, Twins: twins, Companions: twins,
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
@@ -141,6 +156,7 @@ func (f *Fleet) run(m *member, peer string) {
 		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })
+	f.running.Go(func() { m.custom.Run(ctx) })
 	f.running.Go(func() { m.reflector.Run(ctx) })
 }
 

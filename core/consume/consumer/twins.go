@@ -12,6 +12,7 @@ import (
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/reflection"
 	"kith.dev/core/consume/remote"
@@ -24,6 +25,7 @@ import (
 type twins struct {
 	*reflection.Reflector
 	policies *netpolicy.Peer
+	custom   *custom.Peer
 	remote   *remote.Client
 	fleet    *Fleet
 	peer     string
@@ -74,6 +76,7 @@ func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, a
 func (t *twins) Found(home, abroad string, settled bool) {
 	t.policies.Open(home)
 	t.Reflector.Open(home, abroad, !settled)
+	t.custom.Opened(home)
 }
 
 // Gone ends that.

@@ -108,6 +108,14 @@ func (c *Client) ReleaseTwin(ctx context.Context, home string) error {
 	return c.cfg.To.Call(ctx, http.MethodDelete, c.path("/kith/v2/namespaces/"+url.PathEscape(home), nil), nil, nil)
 }
 
+// Upgrade leaves HTTP for a protocol, under the contract, on a connection of its own. The peer's own no is a *peering.Problem.
+func (c *Client) Upgrade(ctx context.Context, path, protocol string) (io.ReadWriteCloser, error) {
+	if err := c.pace.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return c.cfg.To.Upgrade(ctx, c.path(path, nil), protocol)
+}
+
 // PutPolicies tells the peer which NetworkPolicies hold for the pods there.
 func (c *Client) PutPolicies(ctx context.Context, policies *netpolicy.Policies) (*netpolicy.Answer, error) {
 	answer := &netpolicy.Answer{}

@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	expiring "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +26,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
 	"kith.dev/core/provide/guestnet"
+	"kith.dev/core/provide/hosting/custom"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/guests"
@@ -43,6 +46,7 @@ type Host struct {
 	*guests.Binder
 	*door.Counter
 	*volumes.Claims
+	*custom.Objects
 
 	client client.Client
 	views  *views
@@ -65,6 +69,14 @@ func New(mgr manager.Manager, agreed *ledger.Ledger, audits *audit.Log, log *slo
 	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)
 	h.Claims = volumes.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
+	config := rest.CopyConfig(mgr.GetConfig())
+	config.QPS = -1 // consumers have limits of their own
+	objects, err := dynamic.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("hosting: client for custom resources: %w", err)
+	}
+	h.Objects = custom.New(objects, h.Contracts, log)
+	h.Contracts.OnShut(h.ShutObjects)
 	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}
@@ -135,6 +147,7 @@ func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ct
 	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
 		err = h.Tenants.Reapply(ctx, t)
 	}
+	h.Objects.KindsChanged(r.Name)
 	h.Tenants.NetworksChanged()
 	h.Reconciler.Wake(h.Allocations.Under(r.Name))
 	return result, err

@@ -46,6 +46,8 @@ type Terms struct {
 	Why        string       // why it is not in force; empty when it is
 	KeepsNames bool         // its namespaces may be called here as at home
 	Reserved   []string     // but not like these
+
+	Kinds []v1alpha1.GuestKind // of custom resources that it may keep here
 }
 
 // whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
@@ -77,8 +79,9 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	}
 	policy := sharing.Select(policies, peer)
 	deviceClass := ""
+	var kinds []v1alpha1.GuestKind
 	if policy != nil {
-		deviceClass = policy.Spec.DeviceRuntimeClass
+		deviceClass, kinds = policy.Spec.DeviceRuntimeClass, policy.Spec.Kinds
 	}
 	return &Terms{
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
@@ -90,6 +93,7 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		Why:        whyNot(contract, now),
 		KeepsNames: sharing.SameName(policy),
 		Reserved:   sharing.Reserved(policies),
+		Kinds:      kinds,
 	}, nil
 }
 

@@ -38,6 +38,7 @@ readOnlyRootFilesystem: true
 - offloadedpods.kith.dev
 - peeringrequests.kith.dev
 - peers.kith.dev
+- reflectionpolicies.kith.dev
 - sharingpolicies.kith.dev
 - tetherpolicies.kith.dev
 {{- end }}
