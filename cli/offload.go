@@ -16,7 +16,7 @@ import (
 
 func (p commands) offloadCommand() *cobra.Command {
 	var strategy, volumes string
-	var sameName bool
+	var sameName, spread bool
 	var peers []string
 	var timeout time.Duration
 	c := p.Lists(&cobra.Command{
@@ -29,13 +29,13 @@ Volumes stay at home, and with them pods that have claims, unless --volumes anyw
 claim is made where its first pod goes, at a peer within what the contract grants of storage, and its pods stay there.
 
 Doing it again changes the options. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name",
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name\n  kith offload shop --spread",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
 			}
-			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes)}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread}
 			if sameName {
 				options.Mapping = api.MappingSameName
 			}
@@ -50,6 +50,7 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
 	c.Flags().StringVar(&volumes, "volumes", string(api.VolumesHome), "where the volumes of its claims may be: home or anywhere")
+	c.Flags().BoolVar(&spread, "spread", false, "spread new pods that are alike over home and its peers, as far as there is room; without it, the largest may get most")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
 	program.TimeoutFlag(c, &timeout, "how long to wait for the peers")
@@ -63,6 +64,9 @@ func (p commands) showOffload(o api.Offload) {
 	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", screen.Clean(o.Namespace), o.Strategy)
 	if o.Volumes == api.VolumesAnywhere {
 		fmt.Fprint(p.Out, ", volumes anywhere")
+	}
+	if o.Spread {
+		fmt.Fprint(p.Out, ", spread")
 	}
 	if o.Why != "" {
 		fmt.Fprintf(p.Out, ": %s", screen.Clean(o.Why))
@@ -107,6 +111,12 @@ func (p commands) listOffloads(c *cobra.Command) error {
 			return strings.Join(twins, "; ")
 		}},
 		{Title: "VOLUMES", Cell: func(o api.Offload) string { return string(o.Volumes) }, Wide: true},
+		{Title: "SPREAD", Cell: func(o api.Offload) string {
+			if o.Spread {
+				return "yes"
+			}
+			return ""
+		}, Need: true},
 		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
 	}, None: "no namespace is offloaded; `kith offload NAMESPACE` does it", Notes: func(o api.Offload) []program.Note {
 		notes := program.Notes(o.Namespace, o.Why)

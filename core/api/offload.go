@@ -40,7 +40,8 @@ type Offload struct {
 	Strategy  Strategy     `json:"strategy"`
 	Mapping   Mapping      `json:"mapping"`
 	Volumes   VolumePlace  `json:"volumes"`
-	Peers     List[string] `json:"peers"` // names; none means all that are connected
+	Spread    bool         `json:"spread,omitempty"` // new pods are spread over home and peers
+	Peers     List[string] `json:"peers"`            // names; none means all that are connected
 	Pods      OffloadPods  `json:"pods"`
 	Twins     List[Twin]   `json:"twins"` // where it is now
 	Why       string       `json:"why,omitempty"`
@@ -66,6 +67,7 @@ type OffloadOptions struct {
 	Mapping  Mapping      `json:"mapping,omitempty"`  // default default
 	Peers    List[string] `json:"peers"`
 	Volumes  VolumePlace  `json:"volumes,omitempty"` // default home
+	Spread   bool         `json:"spread,omitempty"`
 }
 
 // Check fills in the defaults and says whether the rest is well formed.

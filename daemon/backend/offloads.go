@@ -57,6 +57,7 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 	if nso.Spec.Mapping == v1alpha1.MappingSameName {
 		v.Mapping = api.MappingSameName
 	}
+	v.Spread = nso.Spec.Spread
 	if nso.Spec.Volumes == v1alpha1.VolumesAnywhere {
 		v.Volumes = api.VolumesAnywhere
 	}
@@ -155,7 +156,7 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 		return api.Offload{}, internal(err)
 	}
 	before := nso.DeepCopy()
-	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome}
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread}
 	if o.Volumes == api.VolumesAnywhere {
 		nso.Spec.Volumes = v1alpha1.VolumesAnywhere
 	}

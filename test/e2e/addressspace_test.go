@@ -46,6 +46,7 @@ func TestAGuestLivesInItsHomesAddressSpace(t *testing.T) {
 	t.Run("each reaches each by everything that home shows", m.matrix)
 	t.Run("5 MB from everywhere to everywhere", m.large)
 	t.Run("guests of two providers meet past home", m.past)
+	t.Run("pods of a namespace are spread", m.even)
 	t.Run("bob's guests have each other while home is away", m.apart)
 }
 

@@ -111,3 +111,46 @@ func (m *meeting) past(t *testing.T) {
 	}
 	kubectl(t, m.alice, "-n", "shop", "delete", "pod", "past", "far", "--wait=true")
 }
+
+// even: pods that say nothing of it are spread over three laptops, of which home has far more room than its peers grant; those that do are left alone.
+func (m *meeting) even(t *testing.T) {
+	kubectl(t, m.alice, "create", "namespace", "even")
+	kith(t, m.alice, "offload", "even", "--spread")
+	apply(t, m.alice, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: even, namespace: even}
+spec:
+  replicas: 9
+  selector: {matchLabels: {app: even}}
+  template:
+    metadata: {labels: {app: even}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 5m, memory: 8Mi}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: own, namespace: even, labels: {app: own}}
+spec:
+  terminationGracePeriodSeconds: 1
+  topologySpreadConstraints: [{maxSkew: 2, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: own}}}]
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 5m, memory: 8Mi}}}]
+`)
+	on := map[string]int{}
+	for _, p := range waitReady(t, m.alice, 9, "-n", "even", "-l", "app=even") {
+		on[p.Spec.NodeName]++
+	}
+	if on["alice"] != 3 || on["kith-bob"] != 3 || on["kith-carol"] != 3 {
+		t.Errorf("they are spread as %v", on)
+	}
+	const constraint = `{.items[0].spec.topologySpreadConstraints[0].topologyKey} {.items[0].spec.topologySpreadConstraints[0].labelSelector.matchLabels.app}`
+	if got := kubectl(t, m.alice, "-n", "even", "get", "pods", "-l", "app=even", "-o", "jsonpath="+constraint); got != "topology.kubernetes.io/zone even" {
+		t.Errorf("they are to be spread over %q", got)
+	}
+	if got := kubectl(t, m.alice, "-n", "even", "get", "pod", "own", "-o", "jsonpath={.spec.topologySpreadConstraints[*].topologyKey}"); got != "kubernetes.io/hostname" {
+		t.Errorf("one that has its own constraints has %s", got)
+	}
+	kith(t, m.alice, "unoffload", "even")
+	kubectl(t, m.alice, "delete", "namespace", "even", "--wait=true")
+}

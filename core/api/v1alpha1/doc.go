@@ -47,6 +47,8 @@ const (
 	// AnnotationDefaultClass is the storage class that claims without one would get: those get the class kith instead.
 	AnnotationVolumes      = "kith.dev/volumes-abroad"
 	AnnotationDefaultClass = "kith.dev/default-storage-class"
+	// AnnotationSpread on an offloaded namespace is there, with value "true", while its pods are to be spread over home and its peers.
+	AnnotationSpread = "kith.dev/spread"
 	// AnnotationRefused on an offloaded namespace says which peers refuse the pods of which controllers: UID/PEER/SECONDS with
 	// commas, the last when that was noted, in Unix time. The admission policy has new pods of such a controller avoid the peer.
 	AnnotationRefused = "kith.dev/refused"

@@ -60,6 +60,10 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	// +kubebuilder:default=Home
 	Volumes VolumePlace `json:"volumes,omitempty"`
+	// spread has new pods that say nothing of it (topologySpreadConstraints) spread over home and its peers, each of which is a zone, as far as there is
+	// room: the scheduler alone sees a peer as one node, and may fill the largest.
+	// +optional
+	Spread bool `json:"spread,omitempty"`
 }
 
 // NamespaceOffloadingStatus tells what became of it.

@@ -56,6 +56,21 @@ const avoided = `variables.refused == "" || !has(object.metadata.ownerReferences
   variables.refused.split(",").filter(n, n.split("/").size() == 3 &&
     object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && n.startsWith(o.uid + "/"))).map(n, n.split("/")[1])`
 
+// spreadOver has pods that are alike, by their labels, spread over zones, of which home and each peer is one. Labels that tell one of them from the
+// others are left out.
+const (
+	alike = `!has(object.metadata.labels) ? [] : object.metadata.labels.filter(k, !(k in
+  ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"]))`
+	// By steps: a list of objects as one value is what the API server breaks off with (k8s.io/apiserver 0.36, conversion of lists).
+	spreadOver = `([JSONPatch{op: "add", path: "/spec/topologySpreadConstraints", value: []},
+    JSONPatch{op: "add", path: "/spec/topologySpreadConstraints/-", value: Object.spec.topologySpreadConstraints{
+      maxSkew: 1, topologyKey: "topology.kubernetes.io/zone", whenUnsatisfiable: "ScheduleAnyway"}},
+    JSONPatch{op: "add", path: "/spec/topologySpreadConstraints/0/labelSelector", value: {}},
+    JSONPatch{op: "add", path: "/spec/topologySpreadConstraints/0/labelSelector/matchLabels", value: {}}]
+  + variables.alike.map(k, JSONPatch{op: "add",
+    path: "/spec/topologySpreadConstraints/0/labelSelector/matchLabels/" + jsonpatch.escapeKey(k), value: object.metadata.labels[k]}))`
+)
+
 const (
 	ofNoDaemonSet = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`
 	notBound      = `(!has(object.spec.nodeName) || object.spec.nodeName == "")`
@@ -93,6 +108,8 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
 		{Name: "volumes", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationVolumes, v1alpha1.AnnotationVolumes)},
+		{Name: "evenly", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationSpread, v1alpha1.AnnotationSpread)},
+		{Name: "alike", Expression: alike},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
 	}, places("object.spec")...)
 	// Each sees what those before it made: the tolerations come last.
@@ -104,6 +121,8 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
   variables.local || (variables.claims && size(variables.own) == 0) ? ` + require("/spec", "object.spec", atHome) + ` :
   size(variables.peers) == 0 ? [] : ` + require("/spec", "object.spec", atHome, atPeers)),
 		known(`!` + notBound + ` || size(variables.avoided) == 0 ? [] : ` + require("/spec", "object.spec", beyond)),
+		known(`variables.evenly != "true" || variables.local || variables.claims || !` + notBound + ` || size(variables.alike) == 0 ||
+  (has(object.spec.topologySpreadConstraints) && size(object.spec.topologySpreadConstraints) > 0) ? [] : ` + spreadOver),
 		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims ? [] : ` + addTolerations),
 	}
 	return p

@@ -205,6 +205,7 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 	delete(ns.Annotations, v1alpha1.AnnotationPeers)
 	delete(ns.Annotations, v1alpha1.AnnotationVolumes)
 	delete(ns.Annotations, v1alpha1.AnnotationDefaultClass)
+	delete(ns.Annotations, v1alpha1.AnnotationSpread)
 	if spec == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 		delete(ns.Annotations, v1alpha1.AnnotationRefused)
@@ -213,6 +214,9 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))
 		if len(spec.Peers) > 0 {
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationPeers, strings.Join(spec.Peers, ","))
+		}
+		if spec.Spread {
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationSpread, "true")
 		}
 		if spec.Volumes == v1alpha1.VolumesAnywhere {
 			var classes storagev1.StorageClassList
