@@ -30,12 +30,16 @@ func value(amount string) *big.Rat {
 	return n.Mul(n, units[amount[len(digits):]])
 }
 
-// Decimal writes a quantity without its unit, to two digits: "300m" is "0.3". What is no quantity stays as it is.
+// Decimal writes a quantity without its unit, to two digits: "300m" is "0.3". What is no quantity, or would be nothing then, stays as it is.
 func Decimal(amount string) string {
 	if !quantity.MatchString(amount) {
 		return amount
 	}
-	return strings.TrimSuffix(strings.TrimRight(value(amount).FloatString(2), "0"), ".")
+	is := value(amount)
+	if short := strings.TrimSuffix(strings.TrimRight(is.FloatString(2), "0"), "."); short != "0" || is.Sign() == 0 {
+		return short
+	}
+	return amount
 }
 
 // Rounded writes an amount for people, with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.

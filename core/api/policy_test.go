@@ -38,7 +38,7 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 }
 
 func TestQuantitiesAreReadAsNumbers(t *testing.T) {
-	for amount, want := range map[string]string{"300m": "0.3", "8": "8", "100": "100", "0": "0", "1500m": "1.5", "1": "1", "1m": "0", "no": "no"} {
+	for amount, want := range map[string]string{"0m": "0", "300m": "0.3", "8": "8", "100": "100", "0": "0", "1500m": "1.5", "1": "1", "1m": "1m", "no": "no"} {
 		if got := Decimal(amount); got != want {
 			t.Errorf("%s is %s, want %s", amount, got, want)
 		}

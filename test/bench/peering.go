@@ -124,7 +124,7 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 
 // ask has alice ask bob, and says when. Bob bounds how often one cluster asks, which a quick machine meets: then it waits.
 func (r *rig) ask(ctx context.Context) (began time.Time, err error) {
-	ask := api.PeerAsk{Resources: api.Resources{api.CPU: "1500m", api.Memory: "4Gi", api.Pods: fmt.Sprint(r.room())}}
+	ask := api.PeerAsk{Resources: api.Resources{api.CPU: fmt.Sprintf("%dm", max(1500, r.room())), api.Memory: fmt.Sprintf("%dMi", max(4096, r.room())), api.Pods: fmt.Sprint(r.room())}}
 	for {
 		began = time.Now()
 		_, err = r.alice.kith.Ask(ctx, "bob", ask, nil)

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"kith.dev/core/api"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
@@ -50,7 +49,7 @@ func third(ctx context.Context, r *rig) (err error) {
 	for _, provider := range []string{"bob", "carol"} {
 		if _, err := until(ctx, provider+" has a way past alice", func() bool {
 			out, err := home.lab.Laptop(provider).Kith(ctx, "peers", "-o", "json")
-			return err == nil && strings.Contains(out, string(api.DirectWayIdle))
+			return err == nil && strings.Contains(out, `"direct":`) // whatever its state: what ended a moment ago may still be answered
 		}); err != nil {
 			return err
 		}
