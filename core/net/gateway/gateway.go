@@ -67,11 +67,11 @@ type Gateway struct {
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
 type route struct {
 	Peer
-	mtu   int
-	up    *atomic.Bool
-	life  liveness
-	whole bool // WireGuard and the kernel have all of it
-	past  []*past
+	mtu    int
+	up     *atomic.Bool
+	life   liveness
+	whole  bool // WireGuard and the kernel have all of it
+	direct []*directWay
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -136,7 +136,7 @@ func (g *Gateway) SetPeer(p Peer) error {
 	if same && r.up.Load() {
 		return nil
 	}
-	r.past = g.keepPast(r, p)
+	r.direct = g.keepDirect(r, p)
 	r.Peer, r.whole = p, same
 	g.peers[p.ID] = r
 	if !same {

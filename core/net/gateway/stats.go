@@ -69,7 +69,7 @@ func (g *Gateway) statsLocked() map[string]Stats {
 	out := make(map[string]Stats, len(g.peers))
 	for id, r := range g.peers {
 		s := byKey[r.PublicKey]
-		s.MTU, s.Off, s.Direct = r.mtu, g.off, r.pastStats()
+		s.MTU, s.Off, s.Direct = r.mtu, g.off, r.directStats()
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
 		if g.live != nil && s.Received > 0 {
 			r.life.note(s.Received, time.Now())

@@ -38,9 +38,9 @@ func (g *Gateway) watch(ctx context.Context, w *wireguard) error {
 	defer tick.Stop()
 	seen, pause := watcher{last: time.Now()}, backoff.Doubling{First: retry, Most: resync}
 	ctx, cancel := context.WithCancel(ctx)
-	var past sync.WaitGroup
-	past.Go(func() { g.watchPast(ctx, w) })
-	defer func() { cancel(); past.Wait() }()
+	var asking sync.WaitGroup
+	asking.Go(func() { g.watchDirect(ctx, w) })
+	defer func() { cancel(); asking.Wait() }()
 	for {
 		var again <-chan time.Time
 		if g.refresh(w, &seen) {
@@ -148,7 +148,7 @@ func (g *Gateway) syncOnce() error {
 			r.mtu, changed = mtu, true
 		}
 	}
-	for _, p := range g.allPast() {
+	for _, p := range g.allDirect() {
 		ep := endpoints[p.PublicKey]
 		if !ep.IsValid() {
 			continue

@@ -58,13 +58,13 @@ func (t *Table) addDirect(home *tunnel, d Direct, mtu int) {
 	if to.direct.six = d.Guests6.IsValid(); to.direct.six {
 		to.direct.guests6 = zone6Of(d.Guests6)
 	}
-	home.past = append(home.past, to.direct)
+	home.around = append(home.around, to.direct)
 	t.handles[binary.BigEndian.Uint32(to.header[atDestination:])] = to
 }
 
 // towards gives the tunnel by which a packet of that size goes to a home's guest elsewhere, or to home.
 func (tn *tunnel) towards(dst uint32, size int) *tunnel {
-	for _, d := range tn.past {
+	for _, d := range tn.around {
 		if d.guests.has(dst) {
 			if d.way.want(); d.way.Up.Load() && size <= d.to.mtu {
 				return d.to
@@ -77,7 +77,7 @@ func (tn *tunnel) towards(dst uint32, size int) *tunnel {
 
 // towards6 is towards for IPv6.
 func (tn *tunnel) towards6(dst addr6, size int) *tunnel {
-	for _, d := range tn.past {
+	for _, d := range tn.around {
 		if d.six && d.guests6.has(dst) {
 			if d.way.want(); d.way.Up.Load() && size <= d.to.six.mtu {
 				return d.to

@@ -49,7 +49,7 @@ type tunnel struct {
 	mss      uint16       // and the TCP segment in it
 	up       *atomic.Bool // as it was at the last look
 	six      tunnel6
-	past     []*direct // ways past it to its guests elsewhere, for those here
+	around   []*direct // ways past it to its guests elsewhere, for those here
 	direct   *direct   // not nil: it is such a way, and no peer
 }
 

@@ -60,8 +60,8 @@ func (p Peer) validateDirect() (errs []error) {
 	return errs
 }
 
-// past is a direct way, past its home, kept while it is the same.
-type past struct {
+// directWay is a Direct with its state, which stays while it is the same.
+type directWay struct {
 	Direct
 	way            datapath.Way
 	handle, called netip.Addr // what we call the other, and it us
@@ -85,16 +85,16 @@ const (
 	calm       = 2 * time.Minute
 )
 
-// keepPast is what r has of direct ways when it is set to p. Callers hold mu.
-func (g *Gateway) keepPast(r *route, p Peer) (list []*past) {
+// keepDirect is what r has of direct ways when it is set to p. Callers hold mu.
+func (g *Gateway) keepDirect(r *route, p Peer) (list []*directWay) {
 	for _, d := range p.Direct {
 		if d.PublicKey == g.key {
 			continue
 		}
-		w := &past{mtu: DefaultMTU, pause: askEvery, handle: directHandle(p.PublicKey, g.key, d.PublicKey), called: directHandle(p.PublicKey, d.PublicKey, g.key)}
+		w := &directWay{mtu: DefaultMTU, pause: askEvery, handle: directHandle(p.PublicKey, g.key, d.PublicKey), called: directHandle(p.PublicKey, d.PublicKey, g.key)}
 		w.way.Wake = g.wake
-		if i := slices.IndexFunc(r.past, func(o *past) bool { return o.handle == w.handle && o.PublicKey == d.PublicKey }); i >= 0 {
-			w = r.past[i]
+		if i := slices.IndexFunc(r.direct, func(o *directWay) bool { return o.handle == w.handle && o.PublicKey == d.PublicKey }); i >= 0 {
+			w = r.direct[i]
 		}
 		if !slices.Equal(w.Endpoints, d.Endpoints) {
 			w.at, w.last = 0, time.Time{}
@@ -129,23 +129,23 @@ func directHandle(home, by, of Key) netip.Addr {
 // whoever sees to it that there is one loses a way past himself. Callers hold mu.
 func (g *Gateway) shareHandles() {
 	has := map[netip.Addr]bool{}
-	for _, p := range g.allPast() {
+	for _, p := range g.allDirect() {
 		p.taken = has[p.handle]
 		has[p.handle] = true
 	}
 }
 
-// allPast lists the direct ways, always in the same order. Callers hold mu.
-func (g *Gateway) allPast() (list []*past) {
+// allDirect lists the direct ways, always in the same order. Callers hold mu.
+func (g *Gateway) allDirect() (list []*directWay) {
 	for _, id := range slices.Sorted(maps.Keys(g.peers)) {
-		list = append(list, g.peers[id].past...)
+		list = append(list, g.peers[id].direct...)
 	}
 	return list
 }
 
 // ways are the peer's direct ways as the data path takes them.
 func (r *route) ways() (list []datapath.Direct) {
-	for _, p := range r.past {
+	for _, p := range r.direct {
 		if !p.taken {
 			list = append(list, p.path())
 		}
@@ -153,7 +153,7 @@ func (r *route) ways() (list []datapath.Direct) {
 	return list
 }
 
-func (p *past) path() datapath.Direct {
+func (p *directWay) path() datapath.Direct {
 	return datapath.Direct{Handle: p.handle, Called: p.called, Guests: p.Guests, Guests6: p.Guests6, MTU: p.mtu, Way: &p.way}
 }
 
@@ -169,7 +169,7 @@ func (g *Gateway) remotes() map[Key]remote {
 	for _, r := range g.peers {
 		want[r.PublicKey] = remote{r.Endpoint, []netip.Addr{r.Handle()}}
 	}
-	for _, p := range g.allPast() {
+	for _, p := range g.allDirect() {
 		if p.taken {
 			continue
 		}
@@ -194,8 +194,8 @@ func (g *Gateway) isPeers(k Key) bool {
 
 // look decides which direct ways packets take from now on, and which are asked now. next is when to look again; zero: when one is wanted.
 // Callers hold mu.
-func (g *Gateway) look(now time.Time) (ask []*past, next time.Time, changed bool) {
-	for _, p := range g.allPast() {
+func (g *Gateway) look(now time.Time) (ask []*directWay, next time.Time, changed bool) {
+	for _, p := range g.allDirect() {
 		if p.way.Wanted() {
 			p.used = now
 		}
@@ -239,7 +239,7 @@ func (g *Gateway) look(now time.Time) (ask []*past, next time.Time, changed bool
 }
 
 // turn reports whether that changes anything.
-func (p *past) turn(up bool, now time.Time) bool {
+func (p *directWay) turn(up bool, now time.Time) bool {
 	if p.way.Up.Swap(up) == up {
 		return false
 	}
@@ -264,8 +264,8 @@ const (
 	DirectIdle   DirectState = "idle"    // there were none lately
 )
 
-func (r *route) pastStats() (list []DirectStats) {
-	for _, p := range r.past {
+func (r *route) directStats() (list []DirectStats) {
+	for _, p := range r.direct {
 		s := DirectStats{ID: p.ID, State: DirectByHome, Since: p.since}
 		switch {
 		case p.way.Up.Load():

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// watchPast keeps the direct ways until ctx ends. While nobody wants one it waits, without a timer.
-func (g *Gateway) watchPast(ctx context.Context, w *wireguard) {
+// watchDirect keeps the direct ways until ctx ends. While nobody wants one it waits, without a timer.
+func (g *Gateway) watchDirect(ctx context.Context, w *wireguard) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -11,16 +11,16 @@ import (
 type asking struct {
 	*testing.T
 	g    *Gateway
-	p    *past
+	p    *directWay
 	now  time.Time
 	next time.Time
 	sent int // questions
 }
 
 func newAsking(t *testing.T) *asking {
-	p := &past{Direct: Direct{ID: "carol", Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:6450")}}, pause: askEvery, mtu: DefaultMTU}
+	p := &directWay{Direct: Direct{ID: "carol", Endpoints: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:6450")}}, pause: askEvery, mtu: DefaultMTU}
 	p.way.Wake = func() {}
-	a := &asking{T: t, g: &Gateway{peers: map[string]*route{"alice": {past: []*past{p}}}}, p: p, now: time.Unix(1e9, 0)}
+	a := &asking{T: t, g: &Gateway{peers: map[string]*route{"alice": {direct: []*directWay{p}}}}, p: p, now: time.Unix(1e9, 0)}
 	p.used = a.now.Add(-time.Hour)
 	return a
 }
@@ -133,8 +133,8 @@ func TestHandlesOfDirectWays(t *testing.T) {
 // TestTwoWaysWithOneHandle: the first has it, and the other's packets go by home.
 func TestTwoWaysWithOneHandle(t *testing.T) {
 	h := netip.MustParseAddr("240.0.0.9")
-	one, two := &past{handle: h}, &past{handle: h}
-	g := &Gateway{peers: map[string]*route{"alice": {past: []*past{one}}, "dave": {past: []*past{two}}}}
+	one, two := &directWay{handle: h}, &directWay{handle: h}
+	g := &Gateway{peers: map[string]*route{"alice": {direct: []*directWay{one}}, "dave": {direct: []*directWay{two}}}}
 	g.shareHandles()
 	if one.taken || !two.taken || len(g.peers["alice"].ways()) != 1 || len(g.peers["dave"].ways()) != 0 {
 		t.Errorf("alice's is taken: %v, dave's: %v", one.taken, two.taken)
