@@ -43,7 +43,7 @@ type Config struct {
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
 // kinds of Kith's own, in the order in which they go.
-var kinds = []string{"NamespaceOffloading", "PeeringRequest", "Contract", "Peer", "Advertisement", "OffloadedPod", "SharingPolicy", "TetherPolicy"}
+var kinds = []string{"NamespaceOffloading", "PeeringRequest", "Contract", "Peer", "Advertisement", "OffloadedPod", "ReflectionPolicy", "SharingPolicy", "TetherPolicy"}
 
 // Run may be repeated. What it cannot do is in its error, after all the rest was tried.
 func Run(ctx context.Context, cfg Config) error {
