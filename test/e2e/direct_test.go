@@ -84,6 +84,12 @@ func (m *meeting) past(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.heal(t)
+	// Where home was away its endpoints were not ready, and are again a moment after it is back.
+	for _, ask := range []string{"tcp " + to.service + ":80 1", "udp " + to.service + ":90 1"} {
+		eventually(t, 30*time.Second, "the service at carol answers bob's guest again", func() string {
+			return tries(t, m.alice, "shop", from.name, []string{ask})[0].Error
+		})
+	}
 
 	kith(t, m.carol, "share", "--direct=false")
 	m.wayTo(t, m.bob, m.carol, "")
