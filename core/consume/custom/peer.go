@@ -33,8 +33,8 @@ const (
 	writeTimeout = 30 * time.Second
 	firstPause   = time.Second
 	longestPause = time.Minute
-	// refusedPause is until a peer is asked again that refuses to speak of custom resources at all, as an older Kith does.
-	refusedPause = 10 * time.Minute
+	// olderPause is until a peer is asked again that does not know the question, as an older Kith does not.
+	olderPause = 10 * time.Minute
 	// statusRate is how many statuses a second a peer may have home write, and statusBurst how many at once after a rest.
 	statusRate, statusBurst = 100, 2000
 )
@@ -125,6 +125,10 @@ func (p *Peer) Run(ctx context.Context) {
 	}()
 	pause := backoff.Doubling{First: firstPause, Most: longestPause}
 	for ctx.Err() == nil {
+		select {
+		case <-p.wake: // what it is about is seen below
+		default:
+		}
 		rules, objects := p.home.forPeer(p.Name)
 		if len(rules) == 0 || !p.works.Load() {
 			p.set(nil, nil)
@@ -142,8 +146,11 @@ func (p *Peer) Run(ctx context.Context) {
 		again := pause.Next()
 		var no *peering.Problem
 		if errors.As(err, &no) {
-			again = refusedPause
-			p.set(nil, refusedAll(rules, p.Name, no))
+			list := refusedAll(rules, p.Name, no)
+			if list[0].reason == NotServed {
+				again = olderPause
+			}
+			p.set(nil, list)
 			p.home.showSoon()
 		} else if err != nil && ctx.Err() == nil {
 			p.Log.Debug("custom resources: the connection ended", "peer", p.Name, "err", err)
@@ -157,10 +164,17 @@ func (p *Peer) Run(ctx context.Context) {
 	}
 }
 
-// refusedAll is a no to everything.
+// refusedAll is a no to everything. One that is starting, or has too much to do, says no for a moment only.
 func refusedAll(rules []*rule, peer string, no *peering.Problem) (list []refused) {
+	reason := Failed
+	switch no.Code {
+	case peering.CodeForbidden, peering.CodeNoContract:
+		reason = NotAllowed
+	case peering.CodeNotFound:
+		reason = NotServed
+	}
 	for _, r := range rules {
-		list = append(list, refused{policy: r.policy, peer: peer, kind: r.Name(), reason: NotAllowed, why: wire.Line(no.Error(), 500)})
+		list = append(list, refused{policy: r.policy, peer: peer, kind: r.Name(), reason: reason, why: wire.Line(no.Error(), 500)})
 	}
 	return list
 }
@@ -186,11 +200,14 @@ func (p *Peer) speak(ctx context.Context, rules []*rule, objects []cache.SharedI
 	for _, r := range rules {
 		first.Kinds = append(first.Kinds, r.Kind)
 	}
+	p.set(s, nil)
+	defer p.set(nil, nil)
+	if len(p.wake) > 0 { // while there was no connection yet that could be ended
+		return nil
+	}
 	if err := s.say(first); err != nil {
 		return err
 	}
-	p.set(s, nil)
-	defer p.set(nil, nil)
 	parts, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,7 +116,7 @@ type provider struct {
 	conns chan net.Conn
 	conn  net.Conn
 	lines *Lines
-	no    error
+	no    atomic.Pointer[peering.Problem]
 
 	ensured chan string
 }
@@ -127,8 +128,8 @@ func (h *home) provider(name string) *provider {
 		Name: name, Abroad: func(ns string) bool { return ns == "shop" }, Permit: func(ns string) bool { return ns == "shop" || ns == "new" },
 		Ensure: func(_ context.Context, ns string) error { p.ensured <- ns; return nil }, Recorder: h.events, Log: slog.New(slog.DiscardHandler),
 		Open: func(context.Context) (io.ReadWriteCloser, error) {
-			if p.no != nil {
-				return nil, p.no
+			if no := p.no.Load(); no != nil {
+				return nil, no
 			}
 			here, there := net.Pipe()
 			p.conns <- there
@@ -142,17 +143,27 @@ func (h *home) provider(name string) *provider {
 	return p
 }
 
-// accept takes the next connection, and gives the kinds that it is for.
+// accept takes the next connection that says something, and gives the kinds that it is for.
 func (p *provider) accept() []Kind {
 	p.Helper()
-	select {
-	case p.conn = <-p.conns:
-	case <-time.After(10 * time.Second):
-		p.Fatal("no connection")
+	for {
+		select {
+		case p.conn = <-p.conns:
+		case <-time.After(10 * time.Second):
+			p.Fatal("no connection")
+		}
+		p.lines = NewLines(p.conn, MaxDefinition)
+		conn := p.conn
+		p.Cleanup(func() { conn.Close() })
+		p.conn.SetDeadline(time.Now().Add(10 * time.Second))
+		var first Ask
+		switch err := p.lines.Next(&first); {
+		case err == nil:
+			return first.Kinds
+		case err != io.EOF: // one that was begun anew at once
+			p.Fatal(err)
+		}
 	}
-	p.lines = NewLines(p.conn, MaxDefinition)
-	p.Cleanup(func() { p.conn.Close() })
-	return p.hear().Kinds
 }
 
 func (p *provider) hear() (line Ask) {
@@ -243,6 +254,7 @@ func TestWhatAnObjectSaysGoesAndItsStatusComes(t *testing.T) {
 		t.Fatalf("%+v", again)
 	}
 	p.has("one", put.Digest, `{"phase":"Ready"}`)
+	eventually(t, "the next status does not come", func() bool { return reflect.DeepEqual(one().Object["status"], map[string]any{"phase": "Ready"}) })
 	o := one()
 	o.Object["spec"] = map[string]any{"size": int64(4)}
 	h.write(o)
@@ -331,10 +343,12 @@ func TestRefusalsAreShown(t *testing.T) {
 		t.Fatalf("home: %q", got)
 	}
 	p := h.provider("bob")
-	p.no = peering.Refuse(peering.CodeForbidden, "no", "")
+	p.no.Store(&peering.Problem{Code: peering.CodeUnavailable, Message: "starting"})
 	p.peer.SetWorks(true)
+	eventually(t, "that it is starting is not shown", func() bool { return slices.Contains(h.refusals(), "bob widgets.example.com Failed") })
+	p.no.Store(&peering.Problem{Code: peering.CodeForbidden, Message: "no"}) // it is asked again by itself, soon
 	eventually(t, "the peer's no is not shown", func() bool { return slices.Contains(h.refusals(), "bob widgets.example.com NotAllowed") })
-	p.no = nil
+	p.no.Store(nil)
 	p.peer.renew()
 	p.accept()
 	p.tell(Tell{Refused: &Refusal{Key: Key{Kind: 0}, Reason: Unknown, Why: "none"}})

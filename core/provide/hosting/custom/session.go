@@ -344,6 +344,14 @@ func (s *session) hear(ctx context.Context, in *custom.Lines) error {
 			if err := ask.Check(len(s.kinds)); err != nil {
 				return err
 			}
+			if put := ask.Put; put != nil && len(put.Content) > custom.MaxContent { // it is not kept in a queue either
+				no := refuse(custom.TooLarge, "it has %d bytes, at most %d are taken", len(put.Content), custom.MaxContent)
+				no.Key = put.Key
+				if err := s.tell(custom.Tell{Refused: no}); err != nil {
+					return err
+				}
+				continue
+			}
 			if err := pace.Wait(ctx); err != nil {
 				return err
 			}
@@ -406,9 +414,6 @@ func (s *session) do(ctx context.Context, ask custom.Ask) error {
 // keep makes an object what its home says it is.
 func (s *session) keep(ctx context.Context, put *custom.Content) *custom.Refusal {
 	k := s.kinds[put.Kind]
-	if len(put.Content) > custom.MaxContent {
-		return refuse(custom.TooLarge, "it has %d bytes, at most %d are taken", len(put.Content), custom.MaxContent)
-	}
 	content, err := custom.Fields(put.Content, custom.MaxContent)
 	if err != nil {
 		return refuse(custom.Invalid, "%v", err)
