@@ -41,6 +41,12 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 		read("aliases", a.Alias, &m.Alias)
 		p.Aliases = append(p.Aliases, m)
 	}
+	for _, s := range n.Shared {
+		var is netplan.Shared
+		read("shared", s.Address, &is.As)
+		read("shared", s.Pod, &is.Pod)
+		p.Shared = append(p.Shared, is)
+	}
 	if pods.IsValid() && p.Here.IsValid() {
 		p.Guests = netplan.Mapping{Name: "guests", Real: pods, Alias: p.Here}
 	}

@@ -271,6 +271,35 @@ type NetworkStatus struct {
 	// introducedBy is the peer's Ed25519 key, by which those are signed.
 	// +optional
 	IntroducedBy []byte `json:"introducedBy,omitempty"`
+	// shared are pods behind services of this cluster that the peer may use (spec.services of the SharingPolicy), each by an address of its own.
+	// +optional
+	// +kubebuilder:validation:MaxItems=127
+	// +listType=map
+	// +listMapKey=address
+	Shared []SharedPod `json:"shared,omitempty"`
+}
+
+// SharedPod is a pod of this cluster that a peer reaches.
+type SharedPod struct {
+	// address by which the peer knows it, in guestsHere.
+	// +kubebuilder:validation:MaxLength=15
+	Address string `json:"address"`
+	// pod is its address here.
+	// +kubebuilder:validation:MaxLength=15
+	Pod string `json:"pod"`
+	// ports of it that the peer reaches.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	Ports []SharedPort `json:"ports"`
+}
+
+// SharedPort is a port of a pod.
+type SharedPort struct {
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	Protocol corev1.Protocol `json:"protocol"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
 }
 
 // OtherProvider is another provider of a peer, as the peer introduced it.

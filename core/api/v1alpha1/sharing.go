@@ -84,6 +84,15 @@ type SharingPolicySpec struct {
 	// +listMapKey=resource
 	// +kubebuilder:validation:MaxItems=32
 	Kinds []GuestKind `json:"kinds,omitempty"`
+	// services: namespaces, by name or with * for any characters, in which this cluster and the peers under this policy have services in common
+	// (Multi-Cluster Services, KEP-1645), if they say so of this cluster too. A peer gets what a ServiceExport here names, if it has a contract by
+	// which it consumes here; what it exports is imported here likewise. kube-* is never meant by a pattern that begins with *.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+$`
+	Services []string `json:"services,omitempty"`
 }
 
 // GuestKind is a kind of custom resources that peers may keep here.

@@ -22,6 +22,9 @@ type Pair struct {
 	Guests  Mapping
 	Aliases []Mapping
 
+	// Shared are pods of ours, none of them a guest, that the peer reaches, under addresses in Here. They know the peer's by Aliases.
+	Shared []Shared
+
 	IPv6 Pair6 // beside all that is above, where both have it
 }
 
@@ -110,7 +113,7 @@ func (p Pair) Validate() error {
 			wrong(m.Alias.Overlaps(other.Alias), "aliases %s and %s overlap", m.Alias, other.Alias)
 		}
 	}
-	return errors.Join(append(errs, p.IPv6.validate(p)...)...)
+	return errors.Join(append(append(errs, p.validateShared()...), p.IPv6.validate(p)...)...)
 }
 
 // Ranges are all that the pair takes of the addresses of this host's networks, of both families.

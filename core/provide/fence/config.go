@@ -53,6 +53,16 @@ type Tenant struct {
 	Apart    []netip.Prefix // of those, guests on other nodes, which have a fence of their own: here only what they send into the tunnel is judged
 	Home     []netip.Prefix // its address space, of both, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
+
+	Aliases []netip.Prefix // its address space as the owner's pods know it, where some of those are shared with it
+	Shared  []Shared       // what of them it reaches
+}
+
+// Shared is a port of a pod of the owner's that a consumer reaches.
+type Shared struct {
+	Pod      netip.Addr
+	Protocol byte // IP protocol number
+	Port     uint16
 }
 
 // Provider is a cluster that this one consumes from.

@@ -128,13 +128,33 @@ func (f family) sets(tenants []Tenant, providers []Provider, host hostState, plu
 	}
 	for _, t := range tenants {
 		sets = append(sets, f.addresses(t.guests(), t.Guests...), f.addresses(t.home(), t.Home...))
+		if f.shares(t) {
+			sets = append(sets, f.addresses(t.aliases(), t.Aliases...), portsOf(t))
+		}
 	}
 	return sets
+}
+
+// shares reports whether a tenant reaches pods of the owner's; by IPv4 alone.
+func (f family) shares(t Tenant) bool { return len(t.Shared) > 0 && !f.six }
+
+// portsOf is the set of what a tenant reaches of the owner's pods: ADDRESS . PROTOCOL . PORT, each part in four bytes.
+func portsOf(t Tenant) nft.Set {
+	set := nft.Set{Name: t.shared(), Key: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)}
+	for _, s := range t.Shared {
+		key := slices.Concat(s.Pod.AsSlice(), []byte{s.Protocol, 0, 0, 0}, []byte{byte(s.Port >> 8), byte(s.Port), 0, 0})
+		set.Elements = append(set.Elements, nftables.SetElement{Key: key})
+	}
+	return set
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
 func (t Tenant) home() string   { return "home-" + t.Consumer }
+
+// Sets of tenants with whom pods are shared.
+func (t Tenant) aliases() string { return "aliases-" + t.Consumer }
+func (t Tenant) shared() string  { return "shared-" + t.Consumer }
 
 // settled gives the tenants sorted, with addresses of the family only, and without addresses that two of them claim: neither gets those.
 func (f family) settled(tenants []Tenant) (settled []Tenant, lost []netip.Prefix) {

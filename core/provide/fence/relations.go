@@ -56,6 +56,11 @@ func (c Config) relations(o objects) (rel Relations) {
 			t.Guests, t.Apart = guests[t.Consumer].all, guests[t.Consumer].apart
 			delete(guests, t.Consumer)
 		}
+		if t.Shared = c.shared(p.Status.Network); len(t.Shared) > 0 {
+			for _, m := range pair.Aliases {
+				t.Aliases = append(t.Aliases, m.Alias)
+			}
+		}
 		rel.Tenants = append(rel.Tenants, t)
 	}
 	for consumer, list := range guests { // their contract is gone: they are guests all the same
@@ -64,6 +69,25 @@ func (c Config) relations(o objects) (rel Relations) {
 	slices.SortFunc(rel.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
 	slices.SortFunc(rel.Providers, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	return rel
+}
+
+// shared are the ports of pods that a consumer reaches.
+func (c Config) shared(network *v1alpha1.NetworkStatus) (list []Shared) {
+	if network == nil {
+		return nil
+	}
+	for _, s := range network.Shared {
+		pod, err := netip.ParseAddr(s.Pod)
+		if err != nil || !c.Pods.Contains(pod) || pod == c.Node {
+			continue
+		}
+		for _, p := range s.Ports {
+			if number, known := map[corev1.Protocol]byte{corev1.ProtocolTCP: 6, corev1.ProtocolUDP: 17, corev1.ProtocolSCTP: 132}[p.Protocol]; known { // IANA's
+				list = append(list, Shared{pod, number, uint16(p.Port)})
+			}
+		}
+	}
+	return list
 }
 
 // guestAddresses are those of a tenant's guests, as Tenant has them.

@@ -80,11 +80,21 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 	}
 	both := peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")
 	both.Status.Network.IPv6 = &v1alpha1.NetworkIPv6{GuestsHere: "fd65:1::/64", GuestsThere: "fd65:2::/64", Space: []string{"2001:cafe:42::/56"}}
+	shares := peerAt("alice", "10.65.1.0/24", "")
+	shares.Status.Network.Shared = []v1alpha1.SharedPod{
+		{Address: "10.65.1.200", Pod: "10.42.0.5", Ports: []v1alpha1.SharedPort{{Protocol: corev1.ProtocolUDP, Port: 53}, {Protocol: "X", Port: 1}}},
+		{Address: "10.65.1.201", Pod: testConfig.Node.String(), Ports: []v1alpha1.SharedPort{{Protocol: corev1.ProtocolTCP, Port: 22}}}, {Address: "10.65.1.202", Pod: "192.0.2.1"},
+	}
 	for _, tt := range []struct {
 		name string
 		in   objects
 		want Relations
 	}{
+		{
+			"one with whom a pod is shared, and neither the node nor what is none",
+			objects{peers: []v1alpha1.Peer{shares}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: space, Guests: ranges("10.65.1.0/24"), Aliases: ranges("10.76.0.0/16"), Shared: []Shared{{netip.MustParseAddr("10.42.0.5"), 17, 53}}}}},
+		},
 		{
 			"both families",
 			objects{peers: []v1alpha1.Peer{both}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider), with("alice", v1alpha1.RoleConsumer)}},

@@ -6,9 +6,11 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"kith.dev/core/net/gateway/noderoute"
 	"kith.dev/core/net/netplan"
 	"kith.dev/core/net/nft"
 )
@@ -171,13 +173,15 @@ func (f family) guest() [][]expr.Any {
 // tenant is what its guests may reach. Their home may have the addresses of the owner's pods, so a port of this host that leads to
 // one of those would lead to who has the address there: they are closed before. Nor is home's address ever anybody's here.
 func (f family) tenant(t Tenant) [][]expr.Any {
-	rules := [][]expr.Any{
-		rule(translated(), nft.Not(askedWithin(f.Services)), f.reject()),
+	rules := [][]expr.Any{rule(translated(), nft.Not(askedWithin(f.Services)), f.reject())}
+	if f.shares(t) && f.Group != 0 {
+		rules = append(rules, rule(meantForHere(), f.toShared(t), accept()))
+	}
+	rules = append(rules,
 		rule(f.toGuestsOf(t), accept()),
 		rule(is(f.destination(), t.guests()), goTo("absent")),
 		rule(to(f.Tunnel), is(f.destination(), t.home()), accept()),
-		rule(is(f.destination(), t.home()), drop()), // the tunnel is down for a moment: it may try again
-	}
+		rule(is(f.destination(), t.home()), drop())) // the tunnel is down for a moment: it may try again
 	if t.Internet {
 		rules = append(rules, goTo("internet"))
 	}
@@ -205,7 +209,24 @@ func (f family) internet() [][]expr.Any {
 	}
 }
 
-// fromTunnel: a home reaches its own guests; our guests at providers reach our own pods, and each other by this way. Whether a peer
+// toShared matches what goes to a port that a tenant reaches: ip daddr . meta l4proto . th dport @SET
+func (f family) toShared(t Tenant) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: nft.DestinationAt, Len: 4},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG32_01},
+		&expr.Payload{DestRegister: unix.NFT_REG32_02, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: t.shared()},
+	}
+}
+
+// meantForHere matches what a guest asked for by an address that is the owner's pod's for it (noderoute.Mark); without the mark the same address is home's.
+func meantForHere() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, nft.Masked(binaryutil.NativeEndian.PutUint32(noderoute.MarkMask), nil), nft.Equal(binaryutil.NativeEndian.PutUint32(noderoute.Mark)),
+	}
+}
+
+// fromTunnel: a home reaches its own guests, and what of the owner's pods is shared with it; our guests at providers reach our own pods, and each other by this way. Whether a peer
 // may send from an address was for the gateway to say.
 func (f family) fromTunnel(tenants []Tenant) [][]expr.Any {
 	rules := [][]expr.Any{acceptAnswers(), rule(f.anError(), goTo("errors-of-peers")), rule(f.anErrorOfNothing(), drop())}
@@ -213,6 +234,9 @@ func (f family) fromTunnel(tenants []Tenant) [][]expr.Any {
 		rules = append(rules,
 			rule(f.toGuestsOf(t), is(f.source(), t.home()), accept()),
 			rule(is(f.destination(), t.guests()), is(f.source(), t.home()), nft.Protocol(unix.IPPROTO_TCP), goTo("absent")))
+		if f.shares(t) {
+			rules = append(rules, rule(is(f.source(), t.aliases()), f.toShared(t), accept()))
+		}
 	}
 	return append(rules,
 		rule(is(f.destination(), guestsSet), drop()),
@@ -236,12 +260,13 @@ func (f family) intoTunnel() [][]expr.Any {
 
 // toGuest is for what comes from elsewhere than a guest or the tunnel: the owner's pods may, the LAN may not, but by a port
 // of this host that somebody opened for it (hostPort, NodePort). The owner's pods are known by their bridge, for the way back to their
-// addresses, asked for a guest's sake, leads to its home. An error that reaches a guest is about a connection of its own: the
+// addresses, asked for a guest's sake, leads to its home; one that is shared with a home has an address of guests for these. An error that reaches a guest is about a connection of its own: the
 // kernel takes no other for related.
 func (f family) toGuest() [][]expr.Any {
 	return [][]expr.Any{
 		acceptAnswers(), rule(f.anError(), accept()),
 		rule(nft.From(netplan.Bridge), nft.SourceWithin(f.Pods), accept()),
+		rule(nft.From(netplan.Bridge), is(f.source(), guestsSet), accept()),
 		rule(translated(), nft.Not(askedWithin(f.Services)), accept()),
 		drop(),
 	}

@@ -11,6 +11,7 @@ type Tenant struct {
 	Guests   netip.Prefix // a /24, no other tenant's
 	Guests6  netip.Prefix // a /64, no other tenant's; the zero value where guests have IPv4 alone
 	Services Services     // of both families
+	Shared   Services     // from the address that a shared pod of this cluster has for them to its own; IPv4
 }
 
 // Services lead from the address of a service at home to that of its twin here.
@@ -44,6 +45,12 @@ func check(tenants []Tenant) error {
 				return fmt.Errorf("guests of %s: %s is the service %s and %s", t.Guests, here, other, home)
 			}
 			at[here] = home
+		}
+		for as, pod := range t.Shared {
+			if _, taken := at[pod]; taken || !pod.Is4() || !t.Guests.Contains(as) {
+				return fmt.Errorf("guests of %s: shared pod %s, for them %s: want an address of theirs, and a pod that is no service", t.Guests, pod, as)
+			}
+			at[pod] = as
 		}
 	}
 	return nil

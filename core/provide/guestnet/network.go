@@ -22,6 +22,7 @@ import (
 type network struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Gateway netip.Addr   `json:"gateway"`
+	Last    *netip.Addr  `json:"rangeEnd,omitempty"` // behind it are shared pods (netplan.Shared)
 
 	IPv6 *network `json:"ipv6,omitempty"` // the other range, which a plugin of before does not know
 }
@@ -37,7 +38,8 @@ func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
 	if err := cmp.Or(checkRange(guests), checkRange6(guests6)); err != nil {
 		return fmt.Errorf("network of namespace %s: %w", namespace, err)
 	}
-	says := network{Subnet: guests, Gateway: netplan.GuestGateway(guests)}
+	last := netplan.LastGuest(guests)
+	says := network{Subnet: guests, Gateway: netplan.GuestGateway(guests), Last: &last}
 	if guests6.IsValid() {
 		says.IPv6 = &network{Subnet: guests6, Gateway: netplan.GuestGateway(guests6)}
 	}

@@ -17,7 +17,7 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 		}
 	}
 	// The engine's plugin hands it on as it is: engine/network/mark.
-	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1"}` {
+	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","rangeEnd":"10.127.0.127"}` {
 		t.Errorf("%s, %v", b, err)
 	}
 	before, err := os.Stat(filepath.Join(dir, "shop-a"))
@@ -33,7 +33,7 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	if err := WriteNetwork(dir, "shop-a", guests, netip.MustParsePrefix("fd71:1:2:3::/64")); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","ipv6":{"subnet":"fd71:1:2:3::/64","gateway":"fd71:1:2:3::1"}}` {
+	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","rangeEnd":"10.127.0.127","ipv6":{"subnet":"fd71:1:2:3::/64","gateway":"fd71:1:2:3::1"}}` {
 		t.Errorf("of both families: %s, %v", b, err)
 	}
 	for range 2 {

@@ -15,10 +15,13 @@ import (
 	"kith.dev/core/net/nft"
 )
 
-// The maps. Keys are a range of guests, as its first address, and the address of a service.
+// The maps. Keys are a range of guests, as its first address, and the address of a service, or of a pod.
 const (
 	thereMap = "there" // what a guest asks for → its twin here
 	backMap  = "back"  // and from there again
+
+	sharedMap = "shared" // the address that a pod of the owner's has for a guest → its own
+	asMap     = "as"     // and from there again
 )
 
 const dnsPort = 53
@@ -88,8 +91,7 @@ func (f family) of(tenants []Tenant) nft.Table {
 	begunHere := [][]expr.Any{ // at none of those who live in the address space of a home
 		rule(nft.Not(toGuest), accept()), rule(nft.From(netplan.Tunnel), accept()), rule(guest, accept()),
 	}
-	there, back := f.maps(tenants)
-	t := nft.Table{Family: f.table, Sets: []nft.Set{there, back}}
+	t := nft.Table{Family: f.table, Sets: f.maps(tenants)}
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...[]expr.Any) {
 		t.Chains = append(t.Chains, nft.Chain{Name: name, Type: kind, Hook: hook, Priority: priority, Rules: rules})
 	}
@@ -102,6 +104,19 @@ func (f family) of(tenants []Tenant) nft.Table {
 	}, f.quotes(f.source, thereMap), [][]expr.Any{
 		rule(f.lookup(f.source, f.header(f.destination), thereMap), set(f.header(f.destination)), accept()),
 		rule(nft.DestinationWithin(f.services), nft.Drop()),
+	})...)
+	// A pod of the owner's that is shared with a home has an address of theirs for its guests, who ask for it or for a service that kube-proxy leads to
+	// it. Connections are tracked by that address: it is put in place of the pod's own before they are, and taken back after. The pod's own is one of
+	// home's too, so a mark says which is meant.
+	chain("as", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, slices.Concat([][]expr.Any{
+		rule(nft.Not(nft.From(netplan.Bridge)), accept()),
+	}, f.quotes(f.destination, asMap), [][]expr.Any{
+		rule(f.lookup(f.destination, f.header(f.source), asMap), set(f.header(f.source))),
+	})...)
+	chain("shared", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+10, slices.Concat([][]expr.Any{
+		rule(nft.Not(guest), accept()),
+	}, f.quotes(f.source, sharedMap), [][]expr.Any{
+		rule(f.lookup(f.source, f.header(f.destination), sharedMap), set(f.header(f.destination)), mark(packetMark)),
 	})...)
 	// Answers of guests to those here who asked them, and what they ask of the cluster's DNS, are for here.
 	chain("here", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityMangle,
@@ -123,10 +138,10 @@ func (f family) of(tenants []Tenant) nft.Table {
 }
 
 // maps fills the maps.
-func (f family) maps(tenants []Tenant) (there, back nft.Set) {
+func (f family) maps(tenants []Tenant) []nft.Set {
 	pair := nftables.MustConcatSetType(f.key, f.key)
-	there = nft.Set{Name: thereMap, Key: pair, Data: f.key}
-	back = nft.Set{Name: backMap, Key: pair, Data: f.key}
+	named := func(name string) nft.Set { return nft.Set{Name: name, Key: pair, Data: f.key} }
+	there, back, shared, as := named(thereMap), named(backMap), named(sharedMap), named(asMap)
 	for _, t := range tenants {
 		guests := f.guests(t)
 		lead := func(in *nft.Set, from, to netip.Addr) {
@@ -139,8 +154,14 @@ func (f family) maps(tenants []Tenant) (there, back nft.Set) {
 			lead(&there, home, here)
 			lead(&back, here, home)
 		}
+		for there, pod := range t.Shared {
+			if guests.IsValid() && there.BitLen() == guests.Addr().BitLen() {
+				lead(&shared, there, pod)
+				lead(&as, pod, there)
+			}
+		}
 	}
-	return there, back
+	return []nft.Set{there, back, shared, as}
 }
 
 // quotes changes an address in the packet that an ICMP error quotes as well: whoever gets the error finds the connection by it. guest is

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -10,6 +11,26 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
 )
+
+// Addresses are those of a peer's guests here, by the pods that a cache has.
+func Addresses(c client.Reader) func(context.Context, *v1alpha1.Peer) ([]netip.Addr, error) {
+	return func(ctx context.Context, peer *v1alpha1.Peer) (list []netip.Addr, err error) {
+		id, err := identity.ParseID(peer.Spec.ID)
+		if err != nil {
+			return nil, fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
+		}
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy, client.MatchingLabels{v1alpha1.LabelConsumer: id.Compact()}); err != nil {
+			return nil, fmt.Errorf("list guests: %w", err)
+		}
+		for i := range pods.Items {
+			if a, err := netip.ParseAddr(pods.Items[i].Status.PodIP); err == nil && !v1alpha1.Ended(pods.Items[i].Status.Phase) {
+				list = append(list, a)
+			}
+		}
+		return list, nil
+	}
+}
 
 // Pods tells of guests by the pods that a cache has. One that has not ended has an address, or is about to get one.
 func Pods(c client.Reader) Guests {

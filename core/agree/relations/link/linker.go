@@ -53,6 +53,8 @@ type Config struct {
 	Provides bool            // guests can be taken in here
 	Links    bool            // they have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
 	Guests   Guests
+	// Addresses are those of the peer's guests here.
+	Addresses func(ctx context.Context, peer *v1alpha1.Peer) ([]netip.Addr, error)
 	// Introduces: providers whose owners both allow it are told how to reach each other, for this cluster's guests at them.
 	Introduces bool
 	Log        *slog.Logger
@@ -348,9 +350,8 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	for _, r := range theirs.Space {
 		network.Space = append(network.Space, r.String())
 	}
-	for _, m := range p.aliases { // they are written by whoever has the turn
-		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
-	}
+	network.Aliases = rangeAliases(p.aliases) // they are written by whoever has the turn
+	network.Shared = stillShared(peer.Status.Network, ours.Here)
 	network.IPv6 = l.agree6(peer, ours, theirs)
 	var err error
 	if network.Others, err = l.meet(by.id, by.key, theirs); err != nil {

@@ -42,6 +42,7 @@ type side struct {
 
 	came                    []netip.Prefix // networks that its laptop came to
 	guestsHere, guestsThere bool           // run, of every peer
+	addresses               []netip.Addr   // of those
 
 	mu      sync.Mutex
 	refused map[string]int // by reason, as the record of refusals counts
@@ -106,7 +107,8 @@ func newSide(t *testing.T, name string) *side {
 	s.client = ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build())
 	s.config = Config{
 		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Network: usual, Provides: true, Pool: netplan.DefaultPool(), Links: true, Log: log,
-		Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },
+		Guests:    func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },
+		Addresses: func(context.Context, *v1alpha1.Peer) ([]netip.Addr, error) { return s.addresses, nil },
 	}
 	s.linker = New(s.client, s.config)
 	s.at = serve(t, name, s.me, linkHandler{side: s}, func(_ audit.Door, reason audit.Reason) {

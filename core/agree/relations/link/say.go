@@ -38,7 +38,7 @@ func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to ident
 }
 
 // choose completes a link by the ranges: the address space, those for guests, and, where guests here do not get their addresses from Kith,
-// aliases for the peer's address space. What it chooses is remembered at once, so that no other peer gets the same meanwhile.
+// or pods are shared with the peer, aliases for the peer's address space. What it chooses is remembered at once, so that no other peer gets the same meanwhile.
 func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to identity.ID, theirs peering.Link, ours *peering.Link) error {
 	guestsHere, guestsThere, err := l.cfg.Guests(ctx, peer)
 	if err != nil {
@@ -71,27 +71,25 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to id
 	if l.ipv6() {
 		ours.IPv6 = l.say6(p, to, known.pods6, taken, guestsHere || guestsThere)
 	}
-	if err != nil || l.cfg.Links || !l.cfg.Provides {
+	if err != nil || !l.cfg.Provides {
 		return err
 	}
-
-	// The host answers by its own address in the pods' range, which is translated.
-	if at, ok := (netplan.Mapping{Real: l.cfg.Network.Pods, Alias: ours.Here}).ToAlias(ours.At); ok {
+	if l.cfg.Links {
+		if len(p.aliases) == 0 { // Share has some chosen when it needs them
+			return nil
+		}
+		if !l.shares(peer) {
+			p.aliases = nil
+			return nil
+		}
+	} else if at, ok := (netplan.Mapping{Real: l.cfg.Network.Pods, Alias: ours.Here}).ToAlias(ours.At); ok {
+		// The host answers by its own address in the pods' range, which is translated.
 		ours.AtHere = at
 	}
 	if theirs.PublicKey == "" { // it did not say its address space yet
 		return nil
 	}
-	var chosen []netplan.Mapping
-	for _, r := range theirs.Space {
-		a, err := alias(r, p.aliases, guestsHere, room{taken: slices.Concat(taken, aliasesOf(chosen), []netip.Prefix{ours.Here, ours.There}), pool: l.room.pool}, peer.Spec.ID)
-		if err != nil {
-			return err
-		}
-		chosen = append(chosen, netplan.Mapping{Name: r.String(), Real: r, Alias: a})
-	}
-	p.aliases = chosen
-	return nil
+	return l.chooseAliases(p, peer, theirs.Space, slices.Concat(taken, []netip.Prefix{ours.Here, ours.There}), guestsHere)
 }
 
 func aliasesOf(list []netplan.Mapping) (ranges []netip.Prefix) {

@@ -14,8 +14,10 @@ func FuzzEgress(f *testing.F) {
 	all := parties()
 	seeds(f, "10.127.0.130", "10.42.0.5")
 	seeds(f, "10.42.3.7", "10.70.0.5")
+	seeds(f, "10.42.0.7", "10.70.0.5")
+	shares := sharing()
 	f.Fuzz(func(t *testing.T, p []byte) {
-		for _, table := range []*Table{all.bob, all.erin} {
+		for _, table := range []*Table{all.bob, all.erin, shares} {
 			fuzzOne(t, p, func(p []byte) ([]byte, Verdict) {
 				b, v := leave(table, p)
 				return b[min(Header, len(b)):], v
@@ -28,7 +30,10 @@ func FuzzIngress(f *testing.F) {
 	all := parties()
 	seeds(f, "10.42.0.5", "10.127.0.130")
 	seeds(f, "10.42.0.5", "10.129.3.7")
+	seeds(f, "10.42.0.5", "10.127.0.200")
+	shares := sharing()
 	f.Fuzz(func(t *testing.T, p []byte) {
+		fuzzOne(t, p, func(p []byte) ([]byte, Verdict) { return arrive(shares, sentBy(aliceAndBob, p)) })
 		for called, table := range map[string]*Table{aliceAndBob: all.bob, aliceAndErin: all.erin} {
 			fuzzOne(t, p, func(p []byte) ([]byte, Verdict) { return arrive(table, sentBy(called, p)) })
 			_, _ = arrive(table, bytes.Clone(p))

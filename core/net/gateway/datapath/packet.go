@@ -60,7 +60,10 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	}
 	if to.kind == alias {
 		guests, home := &to.to.backward, match(to.to.real, dst)
-		if to.to.guests == nil || home == nil || !guests.has(src) {
+		if to.to.guests == nil {
+			guests = to.to.sharers[src]
+		}
+		if guests == nil || home == nil || !guests.has(src) {
 			return nil, dropSource
 		}
 		move(p, ihl, guests, home)
@@ -154,22 +157,27 @@ func (tn *tunnel) onward(b, p []byte, ihl int) bool {
 	return true
 }
 
-// toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it.
+// toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it, and some those of pods that
+// are shared with home.
 func (t *Table) toGuest(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict {
 	if !within(tn.space, src) {
 		return dropSender
 	}
-	if tn.guests == nil {
+	to := tn.guests
+	if shared := tn.shared[dst]; shared != nil {
+		to = shared
+	}
+	if to == nil {
 		return t.fence(p, ihl, dst, false)
 	}
 	home := match(tn.aliases, src)
 	if home == nil {
 		return dropSender
 	}
-	if v := t.fence(p, ihl, tn.guests.apply(dst), false); v != Pass {
+	if v := t.fence(p, ihl, to.apply(dst), false); v != Pass {
 		return v
 	}
-	move(p, ihl, home, tn.guests)
+	move(p, ihl, home, to)
 	return Pass
 }
 

@@ -39,15 +39,17 @@ const (
 
 // tunnel is one peer as the data path sees it.
 type tunnel struct {
-	header   [Header]byte // of what is sent to it, but for the length
-	space    []zone       // the addresses it may speak for towards its guests here, and that these may ask for
-	guests   *rule        // range of its guests → their addresses here; nil where they have them of the range
-	real     []rule       // alias → its own range
-	aliases  []rule       // the same backwards
-	backward rule         // of guests
-	mtu      int          // the largest packet of a pod that fits the path
-	mss      uint16       // and the TCP segment in it
-	up       *atomic.Bool // as it was at the last look
+	header   [Header]byte     // of what is sent to it, but for the length
+	space    []zone           // the addresses it may speak for towards its guests here, and that these may ask for
+	guests   *rule            // range of its guests → their addresses here; nil where they have them of the range
+	real     []rule           // alias → its own range
+	aliases  []rule           // the same backwards
+	backward rule             // of guests
+	shared   map[uint32]*rule // address that a pod of ours has there → its own; nil where guests have rules of their own
+	sharers  map[uint32]*rule // backwards
+	mtu      int              // the largest packet of a pod that fits the path
+	mss      uint16           // and the TCP segment in it
+	up       *atomic.Bool     // as it was at the last look
 	six      tunnel6
 	around   []*direct // ways past it to its guests elsewhere, for those here
 	direct   *direct   // not nil: it is such a way, and no peer
@@ -100,6 +102,8 @@ func New(h Host, peers []Peer) *Table {
 		if p.Guests.Real.IsValid() {
 			r := newRule(p.Guests.Alias, p.Guests.Real)
 			tn.guests, tn.backward = &r, newRule(p.Guests.Real, p.Guests.Alias)
+		} else {
+			tn.share(p.Shared)
 		}
 		if p.Here.IsValid() {
 			reached = append(reached, p.Here)

@@ -26,6 +26,19 @@ func (r *rule) has(a uint32) bool { return a&r.mask == r.from }
 
 func (r *rule) apply(a uint32) uint32 { return r.to | a&^r.mask }
 
+// share has the peer reach pods of ours by addresses of the range for its guests.
+func (tn *tunnel) share(pods []netplan.Shared) {
+	if len(pods) == 0 {
+		return
+	}
+	tn.shared, tn.sharers = make(map[uint32]*rule, len(pods)), make(map[uint32]*rule, len(pods))
+	for _, s := range pods {
+		as, own := netip.PrefixFrom(s.As, 32), netip.PrefixFrom(s.Pod, 32)
+		there, back := newRule(as, own), newRule(own, as)
+		tn.shared[there.from], tn.sharers[back.from] = &there, &back
+	}
+}
+
 // match returns the rule for an address. The ranges of one peer are disjoint and few.
 func match(rules []rule, a uint32) *rule {
 	for i := range rules {

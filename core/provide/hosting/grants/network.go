@@ -15,6 +15,9 @@ type Network struct {
 	Space    string // the other ranges of its address space, with commas between them: of its pods, and of its guests elsewhere
 	Services string // the range of its services
 
+	// Shared are the pods of this cluster that it reaches: its address for each, =, the address here, with commas between them.
+	Shared string
+
 	// The same of IPv6, where both clusters have that beside IPv4; there it is never translated.
 	Guests6, Space6, Services6 string
 
@@ -35,9 +38,13 @@ func NetworkOf(peer *v1alpha1.Peer, pods netip.Prefix) (n Network) {
 	var here []netip.Prefix
 	if translated := pair.Guests.Real.IsValid(); translated {
 		n.GuestsHere, pair.Space = pair.Guests.Real.String(), nil
-	}
-	for _, m := range pair.Aliases { // there are none where nothing is translated
-		pair.Space, here = append(pair.Space, m.Real), append(here, m.Alias)
+		for _, m := range pair.Aliases {
+			pair.Space, here = append(pair.Space, m.Real), append(here, m.Alias)
+		}
+	} else {
+		for _, s := range pair.Shared {
+			n.Shared = joined(n.Shared, s.As.String()+"="+s.Pod.String())
+		}
 	}
 	n.Space, n.SpaceHere = text(pair.Space), text(here)
 	if six := pair.IPv6; six.Here.IsValid() {
@@ -47,6 +54,23 @@ func NetworkOf(peer *v1alpha1.Peer, pods netip.Prefix) (n Network) {
 		}
 	}
 	return n
+}
+
+// SharedPods leads from the address that a pod of this cluster has for the consumer to its own; nil where there is none.
+func (n Network) SharedPods() (pods map[netip.Addr]netip.Addr) {
+	for one := range strings.SplitSeq(n.Shared, ",") {
+		as, pod, _ := strings.Cut(one, "=")
+		a, wrong := netip.ParseAddr(as)
+		p, err := netip.ParseAddr(pod)
+		if wrong != nil || err != nil {
+			continue
+		}
+		if pods == nil {
+			pods = map[netip.Addr]netip.Addr{}
+		}
+		pods[a] = p
+	}
+	return pods
 }
 
 // AddressSpace is the consumer's whole address space, by the names that it has here, as kinds.AnnotationSpace has it: the range of its guests here comes first.

@@ -176,7 +176,7 @@ func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespa
 		services6, _ := netip.ParsePrefix(n.Services6)
 		within[n.Guests] = [2]netip.Prefix{services, services6}
 		guests6, _ := netip.ParsePrefix(n.Guests6)
-		all = append(all, guestnet.Tenant{Guests: guests, Guests6: guests6, Services: leads[n.Guests]})
+		all = append(all, guestnet.Tenant{Guests: guests, Guests6: guests6, Services: leads[n.Guests], Shared: n.SharedPods()})
 	}
 	oldest := make([]*corev1.Service, 0, len(list))
 	for i := range list {
