@@ -27,6 +27,7 @@ type shareFlags struct {
 	internet    bool
 	direct      bool
 	sameName    bool
+	services    string
 	dry         bool
 	deviceClass string
 }
@@ -51,7 +52,10 @@ of guests that ask for devices, where NVIDIA's runtime shows them (docs/gpu.md).
 
 What is set goes to the policy "default", which is for everybody, unless --policy names another. --to limits a policy to
 peers (with commas) or to a label selector on Peer objects (it has a = or is a single !key). Peers that were accepted here
-may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.`,
+may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.
+
+--services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
+ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).`,
 		Example: `  kith share
   kith share 50%
   kith share --cpu 2 --memory 4Gi --pods 20
@@ -61,6 +65,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
   kith share --resource example.com/widget=2
   kith share --internet=false
   kith share --direct
+  kith share --services 'shop,team-*'
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -73,6 +78,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
+	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -216,6 +222,18 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if given("same-name") {
 		change.SameName = &f.sameName
 	}
+	if given("services") {
+		var list api.List[string]
+		for s := range strings.SplitSeq(f.services, ",") {
+			if s = strings.TrimSpace(s); s != "" {
+				list = append(list, s)
+			}
+		}
+		if err := (api.Policy{Services: list}).Check(); err != nil {
+			return change, err
+		}
+		change.Services = &list
+	}
 	if given("device-runtime-class") {
 		if err := (api.Policy{DeviceRuntimeClass: f.deviceClass}).Check(); err != nil {
 			return change, err
@@ -309,6 +327,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return ""
 	}},
+	{Title: "SERVICES", Need: true, Cell: func(x api.Policy) string { return strings.Join(x.Services, ",") }},
 	{Title: "DEVICE CLASS", Need: true, Cell: func(x api.Policy) string { return x.DeviceRuntimeClass }},
 	{Title: "SECURITY", Cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }

@@ -33,6 +33,7 @@ import (
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/timeline"
+	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/consumer"
 	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
@@ -48,6 +49,7 @@ import (
 	"kith.dev/core/provide/guestnet"
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/provide/hosting/door"
+	"kith.dev/core/provide/hosting/exports"
 	"kith.dev/daemon/backend"
 )
 
@@ -172,7 +174,7 @@ func (d *Daemon) newLinker(c *ledger.Ledger) *link.Linker {
 	facts := d.engine.Facts()
 	return link.New(c, link.Config{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: facts.Network, Pool: d.cfg.AliasPools,
-		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Introduces: d.cfg.IntroducePeers, Log: d.log,
+		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Addresses: link.Addresses(c), Introduces: d.cfg.IntroducePeers, Log: d.log,
 	})
 }
 
@@ -278,13 +280,17 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
+	services, err := clusterset.NewSet(ctx, mgr, agreed, d.me.ID().Compact(), d.log)
+	if err != nil {
+		return nil, nil, err
+	}
 	var apiServer netip.Addr // as guests abroad reach it
 	if facts.API.IsValid() {
 		apiServer = facts.Network.API()
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
 		Client: c.Client, Fresh: c.Fresh, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: []netip.Prefix{facts.Network.Pods, facts.Network.IPv6.Pods}, APIServer: apiServer,
-		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Custom: objects, Permits: offloading.NewPermits(c.Client, c.Fresh),
+		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Custom: objects, Services: services, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},
@@ -298,6 +304,13 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, fmt.Errorf("company: %w", err)
 	}
 	linker := d.newLinker(c.Client)
+	c.Host.ExportBy(exports.Config{
+		Own: services, Share: linker.Share, Ledger: agreed, Log: d.log,
+		Mine: func(a netip.Addr) bool {
+			own := facts.Network
+			return own.Pods.Contains(a) && a != facts.NodeIP && a != own.Node() && a != own.Gateway()
+		},
+	})
 	c.Provider = provider.New(provider.Config{
 		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Disk: d.disk, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
@@ -330,6 +343,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c) },
 		func() error { return d.countAnswers(ctx, mgr) },
+		func() error { return mgr.Add(manager.RunnableFunc(c.Host.RunExports)) },
 		func() error { return d.backend.TellDesktops(ctx, mgr) },
 	} {
 		if err := setup(); err != nil {

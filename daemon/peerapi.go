@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/base/version"
+	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/custom"
 	giving "kith.dev/core/consume/images"
 	"kith.dev/core/consume/netpolicy"
@@ -55,7 +56,7 @@ func (d *Daemon) hostingRoutes() {
 	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
 		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
 		"PUT " + remote.ClaimPath: (*hosting.Host).PutClaim, "DELETE " + remote.ClaimPath: (*hosting.Host).DeleteClaim, "POST " + remote.CopyPath: (*hosting.Host).CopyClaim,
-		"POST " + custom.Path:   (*hosting.Host).ServeObjects,
+		"POST " + custom.Path: (*hosting.Host).ServeObjects, "POST " + clusterset.Path: (*hosting.Host).ServeServices,
 		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
 		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
 	} {

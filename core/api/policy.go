@@ -42,6 +42,9 @@ type Policy struct {
 	Direct bool `json:"direct,omitempty"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
 	SameName bool `json:"sameName,omitempty"`
+	// Services are namespaces, by name or with * for any characters, in which this machine and peers under this policy have services in common, if
+	// those say so too: what a ServiceExport names in one is imported by the other.
+	Services List[string] `json:"services,omitempty"`
 	// DeviceRuntimeClass is the RuntimeClass of guests that ask for devices; "" is that of all guests.
 	DeviceRuntimeClass string `json:"deviceRuntimeClass,omitempty"`
 	// Names are those that IDs in Peers have here, by ID. It is not set, only shown, and so are Offered and Notes.
@@ -75,6 +78,7 @@ type PolicyChange struct {
 	NoInternet  *bool         `json:"noInternet,omitempty"`
 	Direct      *bool         `json:"direct,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
+	Services    *List[string] `json:"services,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -91,6 +95,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.NoInternet, c.NoInternet)
 	set(&p.Direct, c.Direct)
 	set(&p.SameName, c.SameName)
+	set(&p.Services, c.Services)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
@@ -118,7 +123,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
-		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, DeviceRuntimeClass: &p.DeviceRuntimeClass,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 	}
 }
 
@@ -159,6 +164,9 @@ func (p Policy) Since(was Policy) string {
 	if was.DeviceRuntimeClass != p.DeviceRuntimeClass {
 		parts = append(parts, fmt.Sprintf("runtime class of devices %s → %s", cmp.Or(was.DeviceRuntimeClass, "none"), cmp.Or(p.DeviceRuntimeClass, "none")))
 	}
+	if !slices.Equal(was.Services, p.Services) {
+		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
+	}
 	if was.Selector != p.Selector || !slices.Equal(was.Peers, p.Peers) {
 		parts = append(parts, "for other peers")
 	}
@@ -198,5 +206,17 @@ func (p Policy) Check() error {
 	if len(p.DeviceRuntimeClass) > 63 || !runtimeClass.MatchString(p.DeviceRuntimeClass) {
 		return Invalid("deviceRuntimeClass", p.DeviceRuntimeClass, "the name of a RuntimeClass, such as nvidia: a-z, 0-9 and -")
 	}
+	for _, s := range p.Services {
+		if len(s) > 63 || !namespaces.MatchString(s) {
+			return Invalid("services", s, "names of namespaces, with commas between them: a-z, 0-9, -, and * for any characters")
+		}
+	}
+	if len(p.Services) > maxServices {
+		return Invalid("services", fmt.Sprint(len(p.Services)), fmt.Sprintf("at most %d namespaces", maxServices))
+	}
 	return CheckResources("amounts", p.Amounts, true)
 }
+
+var namespaces = regexp.MustCompile(`^[-a-z0-9*]+$`)
+
+const maxServices = 64

@@ -63,7 +63,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
-		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p),
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
 	if p.Spec.PeerSelector != nil {
@@ -181,6 +181,7 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	if v.NoInternet == sharing.Internet(policy) || v.Direct != sharing.Direct(policy) { // it differs
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
+	policy.Spec.Services = v.Services
 	if v.SameName != sharing.SameName(policy) { // it differs; the owner's list of reserved names stays
 		if policy.Spec.Namespaces == nil {
 			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}

@@ -269,6 +269,7 @@ func (c Config) removeRest(ctx context.Context) error {
 		{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}, {Version: "v1", Kind: "PodTemplate"}, {Version: "v1", Kind: "ResourceQuota"},
 		{Group: "storage.k8s.io", Version: "v1", Kind: "StorageClass"}, {Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"},
 		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIStorageCapacity"},
+		{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}, // with it go the service and endpoints that it owns
 	} {
 		errs = append(errs, c.each(ctx, kind, c.remove(ctx), managed))
 	}

@@ -171,8 +171,8 @@ func (o Options) start(ctx context.Context, up resolver) (instance *caddy.Instan
 
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n loadbalance\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
-	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
+	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n loadbalance\n cache 30 {\n  disable success cluster.local clusterset.local\n  disable denial cluster.local clusterset.local\n }\n", o.Port, o.NodeIP)
+	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {\n  multicluster clusterset.local\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
 	if len(up.asked()) > 0 {
 		b.WriteString(" forward .")
 		for _, s := range up.asked() {

@@ -21,6 +21,7 @@ import (
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
@@ -59,6 +60,7 @@ type Config struct {
 	Reflected *reflection.Home
 	Policies  *netpolicy.Home
 	Custom    *custom.Home
+	Services  *clusterset.Set
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
@@ -102,6 +104,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	if m != nil && m.contract == ctr.Spec.ID {
 		if m.readdress(peer) {
 			m.node.Recheck()
+			m.services.Renew()
 			f.respace()
 		}
 		labels, err := f.labels(ctx, peer, ctr)
@@ -147,6 +150,7 @@ func (f *Fleet) SetPresence(peer string, there presence.Presence) {
 	if m := f.member(peer); m != nil {
 		m.node.SetPresence(there)
 		m.custom.SetWorks(there.Works())
+		m.services.SetWorks(there.Works())
 		if there.Works() {
 			m.policies.Again()
 		}

@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/custom"
 	"kith.dev/core/consume/kubelet"
 	"kith.dev/core/consume/netpolicy"
@@ -34,6 +35,7 @@ type member struct {
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
 	custom    *custom.Peer
+	services  *clusterset.Peer
 	remote    *remote.Client
 	events    record.EventRecorder
 	cancel    context.CancelFunc
@@ -113,6 +115,14 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 
 		Recorder: recorder, Log: f.Log,
 	})
+	m.services = f.Services.Peer(clusterset.PeerConfig{
+		Name: peer.Name, ID: peer.Spec.ID,
+		Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return there.Upgrade(ctx, clusterset.Path, clusterset.Protocol)
+		},
+		Guests: func() netip.Prefix { return m.guests.Load()[0] },
+		Log:    f.Log,
+	})
 	port, err := f.Kubelet.Port(nodeName)
 	if err != nil {
 		return nil, err
@@ -157,6 +167,7 @@ func (f *Fleet) run(m *member, peer string) {
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })
 	f.running.Go(func() { m.custom.Run(ctx) })
+	f.running.Go(func() { m.services.Run(ctx) })
 	f.running.Go(func() { m.reflector.Run(ctx) })
 }
 

@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/provide/guestnet"
 	"kith.dev/core/provide/hosting/custom"
 	"kith.dev/core/provide/hosting/door"
+	"kith.dev/core/provide/hosting/exports"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/provide/hosting/guests"
 	"kith.dev/core/provide/hosting/tenants"
@@ -47,6 +48,7 @@ type Host struct {
 	*door.Counter
 	*volumes.Claims
 	*custom.Objects
+	*exports.Exports
 
 	client client.Client
 	views  *views
@@ -77,6 +79,8 @@ func New(mgr manager.Manager, agreed *ledger.Ledger, audits *audit.Log, log *slo
 	}
 	h.Objects = custom.New(objects, h.Contracts, log)
 	h.Contracts.OnShut(h.ShutObjects)
+	h.Exports = exports.New(h.Contracts)
+	h.Contracts.OnShut(h.ShutServices)
 	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,272 @@
+package clusterset
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/trust/wire"
+)
+
+// Path is where a provider tells a consumer which of its services it exports to it: an upgrade to Protocol. The consumer says one line, an Ask; the
+// provider then tells what there is, that this was all, and what changes, a line of JSON each.
+const (
+	Path     = "/kith/v2/services"
+	Protocol = "kith-services"
+)
+
+// Bounds of the protocol.
+const (
+	MaxServices = 256 // that one peer exports to another
+	MaxPorts    = 64  // of one
+	maxSlices   = 64  // of one: as many as there are different sets of ports of its pods
+	maxLabels   = 32
+	maxLine     = 256 << 10
+	maxAsk      = 8 << 10
+)
+
+// Ask is what the consumer says.
+type Ask struct {
+	Namespaces []string `json:"namespaces"` // by name or pattern, in which it has services in common with the provider
+}
+
+// Check reports what cannot be meant.
+func (a *Ask) Check() error {
+	if !sharing.CheckServices(a.Namespaces) {
+		return errors.New("namespaces: too many, or none that can be")
+	}
+	return nil
+}
+
+// Name is that of a service, as its ServiceExport has it too.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Tell is a line of the provider: one of these.
+type Tell struct {
+	Export *Export `json:"export,omitempty"` // as it is now
+	Gone   *Name   `json:"gone,omitempty"`   // exported to this consumer no more
+	Synced bool    `json:"synced,omitempty"` // that was all there is
+}
+
+// Export is a service as its cluster exports it.
+type Export struct {
+	Name
+	Since    time.Time `json:"since"` // of its ServiceExport: of two that differ the older one counts
+	Headless bool      `json:"headless,omitempty"`
+	Ports    []Port    `json:"ports,omitempty"`
+
+	SessionAffinity       corev1.ServiceAffinity              `json:"sessionAffinity,omitempty"`
+	AffinitySeconds       int32                               `json:"affinitySeconds,omitempty"`
+	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
+	TrafficDistribution   string                              `json:"trafficDistribution,omitempty"`
+	Labels                map[string]string                   `json:"labels,omitempty"`
+	Annotations           map[string]string                   `json:"annotations,omitempty"`
+	Slices                []Slice                             `json:"slices,omitempty"`
+}
+
+// Port is one of a service's.
+type Port struct {
+	Name        string          `json:"name,omitempty"`
+	Protocol    corev1.Protocol `json:"protocol,omitempty"`
+	AppProtocol string          `json:"appProtocol,omitempty"`
+	Port        int32           `json:"port"`
+}
+
+// Slice is endpoints that listen at the same ports, those of a service by name.
+type Slice struct {
+	Ports     []Port     `json:"ports,omitempty"`
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+}
+
+// Endpoint is a pod behind a service. Its address is the one by which the other side reaches it.
+type Endpoint struct {
+	Address     netip.Addr `json:"address"`
+	Hostname    string     `json:"hostname,omitempty"`
+	Ready       bool       `json:"ready,omitempty"`
+	Serving     bool       `json:"serving,omitempty"`
+	Terminating bool       `json:"terminating,omitempty"`
+}
+
+// Check reports what of a provider's line cannot be meant; within is the range of this cluster's addresses there.
+func (t *Tell) Check(within netip.Prefix) error {
+	switch {
+	case t.Export != nil:
+		return t.Export.check(within)
+	case t.Gone != nil:
+		return t.Gone.check()
+	}
+	return nil
+}
+
+func (n Name) check() error {
+	if len(validation.IsDNS1123Label(n.Namespace)) > 0 || len(validation.IsDNS1035Label(n.Name)) > 0 {
+		return fmt.Errorf("%.80q/%.80q is no service", n.Namespace, n.Name)
+	}
+	return nil
+}
+
+func (e *Export) check(within netip.Prefix) error {
+	if err := e.Name.check(); err != nil {
+		return err
+	}
+	wrong := func(format string, about ...any) error {
+		return fmt.Errorf("service %s/%s: %w", e.Namespace, e.Name.Name, fmt.Errorf(format, about...))
+	}
+	switch {
+	case len(e.Slices) > maxSlices:
+		return wrong("%d slices of endpoints, at most %d are taken", len(e.Slices), maxSlices)
+	case len(e.Labels)+len(e.Annotations) > maxLabels:
+		return wrong("%d labels and annotations, at most %d are taken", len(e.Labels)+len(e.Annotations), maxLabels)
+	case len(e.TrafficDistribution) > 63:
+		return wrong("trafficDistribution is too long")
+	case e.AffinitySeconds < 0 || e.AffinitySeconds > 86400:
+		return wrong("affinitySeconds %d is not of 0 to 86400", e.AffinitySeconds)
+	}
+	switch e.SessionAffinity {
+	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
+	default:
+		return wrong("sessionAffinity %.20q is none", e.SessionAffinity)
+	}
+	switch e.InternalTrafficPolicy {
+	case "", corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal:
+	default:
+		return wrong("internalTrafficPolicy %.20q is none", e.InternalTrafficPolicy)
+	}
+	at := field.NewPath("")
+	if errs := append(metavalidation.ValidateLabels(e.Labels, at), validateAnnotations(e.Annotations)...); len(errs) > 0 {
+		return wrong("%s", wire.Line(errs.ToAggregate().Error(), 200))
+	}
+	if err := checkPorts(e.Ports, false); err != nil {
+		return wrong("%w", err)
+	}
+	pods := 0
+	for _, s := range e.Slices {
+		if err := checkPorts(s.Ports, true); err != nil {
+			return wrong("%w", err)
+		}
+		for _, p := range s.Endpoints {
+			switch pods++; {
+			case pods > maxEndpoints:
+				return wrong("more than %d endpoints", maxEndpoints)
+			case !within.Contains(p.Address):
+				return wrong("%s is not in %s, where this cluster's addresses there are", p.Address, within)
+			case p.Hostname != "" && len(validation.IsDNS1123Label(p.Hostname)) > 0:
+				return wrong("%.80q is no hostname", p.Hostname)
+			}
+		}
+	}
+	return nil
+}
+
+// maxEndpoints of one service: a peer has addresses for fewer pods, but with translated addresses.
+const maxEndpoints = 1000
+
+func validateAnnotations(list map[string]string) (errs field.ErrorList) {
+	for name, value := range list {
+		if len(validation.IsQualifiedName(name)) > 0 || len(value) > 4<<10 {
+			errs = append(errs, field.Invalid(field.NewPath("annotations"), name, "no name of an annotation, or more than 4 KiB"))
+		}
+	}
+	return errs
+}
+
+// checkPorts of a service or, where any may be missing, of endpoints.
+func checkPorts(ports []Port, ofEndpoints bool) error {
+	if len(ports) > MaxPorts {
+		return fmt.Errorf("%d ports, at most %d are taken", len(ports), MaxPorts)
+	}
+	for _, p := range ports {
+		switch {
+		case p.Name != "" && len(validation.IsDNS1123Label(p.Name)) > 0, p.Name == "" && !ofEndpoints && len(ports) > 1:
+			return fmt.Errorf("%.80q is no name of a port", p.Name)
+		case p.Port < 1 || p.Port > 65535:
+			return fmt.Errorf("port %d is none", p.Port)
+		case p.AppProtocol != "" && len(validation.IsQualifiedName(p.AppProtocol)) > 0:
+			return fmt.Errorf("appProtocol %.80q is none", p.AppProtocol)
+		}
+		switch p.Protocol {
+		case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+		default:
+			return fmt.Errorf("protocol %.20q is none", p.Protocol)
+		}
+	}
+	return nil
+}
+
+// bound is how much may be made of a line.
+var bound = wire.Bound{Factor: 12, Slack: 64 << 10}
+
+// ReadAsk reads a consumer's line.
+func ReadAsk(r io.Reader) (a Ask, err error) {
+	if err = lines(r, maxAsk).next(&a); err == nil {
+		err = a.Check()
+	}
+	return a, err
+}
+
+// reader reads lines of one side.
+type reader struct{ in *bufio.Scanner }
+
+func lines(r io.Reader, most int) reader {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, most)
+	return reader{s}
+}
+
+// next decodes the next line; io.EOF at the end.
+func (l reader) next(into any) error {
+	if !l.in.Scan() {
+		if err := l.in.Err(); err != nil {
+			return err
+		}
+		return io.EOF
+	}
+	raw := l.in.Bytes()
+	if err := shapes[reflect.TypeOf(into)].Check(raw, bound); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// Line is a message as it is written.
+func Line(message any) ([]byte, error) {
+	raw, err := json.Marshal(message)
+	if err == nil && len(raw) >= maxLine {
+		err = fmt.Errorf("a line of %d bytes, at most %d are taken", len(raw), maxLine)
+	}
+	return append(raw, '\n'), err
+}
+
+var shapes = func() map[reflect.Type]*wire.Shape {
+	types := &wire.Types{Fold: true}
+	return map[reflect.Type]*wire.Shape{
+		reflect.TypeFor[*Ask]():  types.Of(reflect.TypeFor[Ask]()),
+		reflect.TypeFor[*Tell](): types.Of(reflect.TypeFor[Tell]()),
+	}
+}()
+
+// affinity of a service, as Kubernetes has it.
+func (e *Export) affinity() *corev1.SessionAffinityConfig {
+	if e.SessionAffinity != corev1.ServiceAffinityClientIP || e.AffinitySeconds == 0 {
+		return nil
+	}
+	return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &e.AffinitySeconds}}
+}
+
+// since is the ServiceExport's time.
+func since(t metav1.Time) time.Time { return t.UTC() }
