@@ -103,6 +103,8 @@ const (
 	AnnotationForce = "kith.dev/force"
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
+	// AnnotationHomePriority on a guest Pod is its priority at home, of those that are not 0: a whole number.
+	AnnotationHomePriority = "kith.dev/home-priority"
 	// AnnotationRegistries on a twin namespace says whence images may be pulled for the pods in it, in the form of
 	// ImageRules.Registries with commas; a * stands for every registry of the internet, RegistryHome for the guests' home. The builtin engine asks it at each pull.
 	AnnotationRegistries = "kith.dev/registries"
@@ -118,7 +120,7 @@ const (
 	AnnotationFencedBy = "kith.dev/fenced-by"
 	FencedByKithd      = "kithd" // the gateway was there
 	FencedByAgent      = "agent" // `kithd node`
-	// GuestPriorityClass is the PriorityClass of guests: below every other, and preempting nobody.
+	// GuestPriorityClass is the PriorityClass of all guests: below every other, and preempting nobody.
 	GuestPriorityClass = "kith-guest"
 	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.
 	ManagedBy = "kith"

@@ -1,6 +1,8 @@
 package virtualnode
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +86,35 @@ func TestDecide(t *testing.T) {
 	} {
 		if got := decide(tc.home, tc.abroad); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// Home's classes stay at home; what they come to is told, unless it is what every pod has.
+func TestAPrioritySaysItsValueAbroad(t *testing.T) {
+	preempts, never := corev1.PreemptLowerPriority, corev1.PreemptNever
+	for name, c := range map[string]struct {
+		priority int32
+		policy   *corev1.PreemptionPolicy
+		says     string
+	}{
+		"as every pod":          {0, &preempts, "nothing, nothing"},
+		"more":                  {1000, &preempts, "1000, nothing"},
+		"less, and with no one": {-7, &never, "-7, Never"},
+		"no policy":             {5, nil, "5, nothing"},
+	} {
+		got := template(homePod(func(p *corev1.Pod) {
+			p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = "of-home", &c.priority, c.policy
+		})).Spec
+		said := []string{"nothing", "nothing"}
+		if got.Priority != nil {
+			said[0] = fmt.Sprint(*got.Priority)
+		}
+		if got.PreemptionPolicy != nil {
+			said[1] = string(*got.PreemptionPolicy)
+		}
+		if is := strings.Join(said, ", "); is != c.says || got.PriorityClassName != "" {
+			t.Errorf("%s: says %s and class %q, want %s", name, is, got.PriorityClassName, c.says)
 		}
 	}
 }

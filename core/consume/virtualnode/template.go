@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -58,8 +59,14 @@ func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	spec.Tolerations = nil
 	spec.SchedulerName = ""
 	spec.SchedulingGates = nil
-	// Classes of the home cluster, and what admission there wrote for them.
-	spec.PriorityClassName, spec.Priority, spec.PreemptionPolicy = "", nil, nil
+	// Classes of the home cluster, and what admission there wrote for them. The priority itself is told: it orders the pods of this home there.
+	spec.PriorityClassName = ""
+	if ptr.Deref(spec.Priority, 0) == 0 {
+		spec.Priority = nil
+	}
+	if ptr.Deref(spec.PreemptionPolicy, "") != corev1.PreemptNever {
+		spec.PreemptionPolicy = nil
+	}
 	spec.Overhead = nil
 	// Conditions that only controllers at home fulfil; status adds them to the guest's readiness.
 	spec.ReadinessGates = nil

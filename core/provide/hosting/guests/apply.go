@@ -51,6 +51,8 @@ func (r *Reconciler) apply(ctx context.Context, o *observed, steps []step) (resu
 			result, err = r.create(ctx, o, s)
 		case adjust:
 			err = r.adjust(ctx, o, s.change)
+		case room:
+			err = r.makeRoom(ctx, o)
 		case expel:
 			err = r.expel(ctx, o)
 		case remove:

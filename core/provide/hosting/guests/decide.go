@@ -46,6 +46,7 @@ const (
 	hold    verb = "hold"    // our finalizer goes on: no Pod without one
 	create  verb = "create"  // make the Pod
 	adjust  verb = "adjust"  // bring the Pod that runs in step with its template
+	room    verb = "room"    // have guests of its home that matter less there make room for it
 	expel   verb = "expel"   // delete a Pod that is not behind the fence, or has an address that leads nowhere
 	remove  verb = "remove"  // delete the Pod
 	refuse  verb = "refuse"  // say no, with the reason
@@ -199,6 +200,13 @@ func (o *observed) leave(how podState) (steps []step) {
 // keep holds a living Pod in step with its template.
 func (r *rules) keep(o *observed) []step {
 	steps, status := []step{{do: count}}, &o.opod.Status
+	if unplaced(o.pod) && ptr.Deref(o.opod.Spec.Template.Spec.PreemptionPolicy, "") != corev1.PreemptNever {
+		if wait := seekEvery - o.now.Sub(o.record.sought); wait > 0 {
+			steps = append(steps, step{do: again, after: wait})
+		} else {
+			steps = append(steps, step{do: room})
+		}
+	}
 	inStep := o.record.uid == o.pod.UID && o.record.synced == o.opod.Generation && status.PodUID == o.pod.UID && status.Phase == v1alpha1.OffloadedPodAccepted
 	if inStep || o.terms == nil {
 		return steps

@@ -67,6 +67,10 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		}
 	}
 	container := func(l *look) *corev1.Container { return &l.opod.Spec.Template.Spec.Containers[0] }
+	noRoom := func(l *look) {
+		l.opod.Status.Phase = v1alpha1.OffloadedPodAccepted
+		l.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	}
 	synced := func(l *look) { l.record.uid, l.record.synced = "p-1", 1 }
 
 	for name, c := range map[string]struct {
@@ -161,6 +165,9 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"taken home, ended":              {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "remove", "delete pod", "500m", 0, ""},
 		"no fence is alive":              {[]func(*look){gone, func(l *look) { l.opod.Status.PodUID, l.open = "", true }}, "refuse NotFenced", "status Refused NotFenced; event Refused", "0", 0, ""},
 		"waits for a node":               {[]func(*look){phase(corev1.PodPending), synced}, "count", "", "500m", 0, ""},
+		"no node has room":               {[]func(*look){phase(corev1.PodPending), synced, noRoom}, "count, room", "", "500m", 0, ""},
+		"no node has room, and it waits": {[]func(*look){phase(corev1.PodPending), synced, noRoom, func(l *look) { l.opod.Spec.Template.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever) }}, "count", "", "500m", 0, ""},
+		"no node had room a moment ago":  {[]func(*look){phase(corev1.PodPending), synced, noRoom, func(l *look) { l.record.sought = ago(3 * time.Second) }}, "count, again 7s", "", "500m", 7 * time.Second, ""},
 		"not started, fenced":            {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.opod.Status.Phase, l.pod.Spec.NodeName = v1alpha1.OffloadedPodAccepted, "alice" }}, "count", "", "500m", 0, "synced"},
 		"not started, the fence is gone": {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.open, l.pod.Spec.NodeName = true, "alice" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
 		"not started, on another node":   {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.pod.Spec.NodeName = "beside" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},

@@ -3,6 +3,7 @@ package guests
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,9 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 	pod.Annotations[v1alpha1.AnnotationHomePod] = opod.Spec.HomeNamespace + "/" + opod.Name
 	if keys != "" {
 		pod.Annotations[annotationHomeKeys] = keys
+	}
+	if p := ptr.Deref(pod.Spec.Priority, 0); p != 0 {
+		pod.Annotations[v1alpha1.AnnotationHomePriority] = strconv.Itoa(int(p))
 	}
 	for _, change := range specChanges {
 		change(&pod.Spec)
@@ -87,7 +91,8 @@ func forgetHomePlacement(spec *corev1.PodSpec) {
 }
 
 // forgetHomePriority: the classes of home are not known here. Without any a guest would get the owner's default class,
-// and with it perhaps the right to push his pods out.
+// and with it perhaps the right to push his pods out. All have the same one: a home that says of each of its pods that nothing matters more
+// must not have others' evicted for them. Their order at home counts among themselves alone; see makeRoom.
 func forgetHomePriority(spec *corev1.PodSpec) {
 	spec.Priority = nil
 	spec.PriorityClassName = v1alpha1.GuestPriorityClass

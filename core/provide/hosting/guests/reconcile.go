@@ -51,6 +51,11 @@ type Reconciler struct {
 	records     map[types.NamespacedName]record
 	evicted     map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last
 	eventLimits map[string]*rate.Limiter             // by namespace: what is said in events
+	seeking     map[types.NamespacedName]struct{}    // guests that no node had room for
+
+	making   sync.Mutex           // room, for one guest at a time
+	reserved map[types.UID]string // guests that room was made for, on which node, and of which the cache does not know that yet
+	yielded  map[types.UID]bool   // guests that made room, the same
 }
 
 // guests are the Pods that hosting made.
@@ -64,6 +69,7 @@ type record struct {
 	made    time.Time // when a Pod was last made
 	remakes int       // since it last held out
 	refused time.Time // by the API server, for a cause that may pass, first
+	sought  time.Time // when it was last looked who could make room for it
 
 	podVersion string // resource version of the Pod after our last change of it
 }
@@ -75,6 +81,7 @@ func New(mgr manager.Manager, contracts *grants.Contracts, allocations *grants.A
 		contracts: contracts, allocations: allocations, rules: rules,
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
 		records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
+		seeking: map[types.NamespacedName]struct{}{}, reserved: map[types.UID]string{}, yielded: map[types.UID]bool{},
 	}, err
 }
 
@@ -85,6 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	o, err := r.observe(ctx, req.NamespacedName)
 	if err == nil {
+		r.seeks(o)
 		result, err = r.apply(ctx, o, r.decide(o))
 		r.remember(o.key, o.record)
 	}

@@ -27,6 +27,7 @@ func (d *provider) host(told events.EventRecorder) *Reconciler {
 	return &Reconciler{
 		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, allocations: d.allocations, rules: check,
 		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
+		seeking: map[types.NamespacedName]struct{}{}, reserved: map[types.UID]string{}, yielded: map[types.UID]bool{},
 	}
 }
 

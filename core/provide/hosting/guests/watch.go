@@ -38,6 +38,7 @@ func (r *Reconciler) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
 		For(NewOffloaded(), builder.WithPredicates(Updates(OffloadedChanged))).
 		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(PodChanged))).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.seekers), builder.WithPredicates(r.sought(), Updates(PodChanged))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(Updates(fencedChanged))).
 		WatchesRawSource(&r.inbox).
 		WithOptions(Workload()).Complete(r)
@@ -94,10 +95,10 @@ func OffloadedChanged(was, is client.Object) bool {
 		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
 }
 
-// PodChanged reports whether a Pod differs in what changes its state, where it is, or what it holds. Readiness, addresses, restarts do not.
+// PodChanged reports whether a Pod differs in what changes its state, where it is or that it has no place, or what it holds. Readiness, addresses, restarts do not.
 func PodChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || a.Status.Phase != b.Status.Phase ||
-		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
+		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) || unplaced(a) != unplaced(b) ||
 		!equality.Semantic.DeepEqual(requestsOf(a), requestsOf(b))
 }
