@@ -85,6 +85,23 @@ func TestVolumesAreWhereTheirPodsAre(t *testing.T) {
 	twin := twinAt(t, bob, "shop")
 	t.Logf("%s\n%s\n%s", kubectl(t, alice, "-n", "shop", "get", "pods,pvc", "-o", "wide"), kubectl(t, alice, "get", "pv"), kubectl(t, bob, "-n", twin, "get", "pods,pvc", "-o", "wide"))
 
+	t.Run("what bob says of a claim is said of home's", func(t *testing.T) {
+		events := func(claim string) string {
+			return kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.kind=PersistentVolumeClaim,involvedObject.name="+claim+",involvedObject.uid="+
+				kubectl(t, alice, "-n", "shop", "get", "pvc", claim, "-o", "jsonpath={.metadata.uid}"), "-o", `jsonpath={range .items[?(@.source.host=="kith-bob")]}{.reason}: {.message}{"\n"}{end}`)
+		}
+		atBob := there
+		eventually(t, 20*time.Second, "the claim at bob has events", func() string {
+			there := kubectl(t, bob, "-n", twin, "get", "events", "--field-selector", "involvedObject.kind=PersistentVolumeClaim", "-o", `jsonpath={range .items[*]}{.involvedObject.name} {.reason}: {.message}{"\n"}{end}`)
+			here := events("data-" + atBob)
+			if here == "" || strings.Count(here, "\n") != strings.Count(there, "\n") {
+				return "there:\n" + there + "here:\n" + here
+			}
+			t.Log(here)
+			return ""
+		})
+	})
+
 	t.Run("a pod comes back to its data", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "delete", "pod", "store-0", "store-1")
 		if now := spread(); now != there {

@@ -29,6 +29,10 @@ var (
 	Event = &Kind{Name: "Event", Resource: corev1.SchemeGroupVersion.WithResource("events"), Type: &corev1.Event{}, Direction: Back}
 )
 
+// EventsOf are the kinds whose objects at a provider, besides pods, have their events told at home: what a pod there needs of home. It is a list of
+// names of home's own objects; others are the provider's. A disruption budget there counts pods of its own, so its events say nothing of home's.
+var EventsOf = []string{"PersistentVolumeClaim", Service.Name, ConfigMap.Name, Secret.Name}
+
 // podRights: WebSocket exec, attach and port-forward are a get and, since Kubernetes 1.35, a create as well (KEP-4006 and its
 // authorization follow-up).
 var podRights = []rbacv1.PolicyRule{

@@ -18,9 +18,9 @@
 //
 // First come the twins and all objects in them, then Synced, then changes. Only the newest state of an object is sent: two changes while the
 // connection was slow become one line. A twin in deletion has its deletionTimestamp; when a Namespace is gone, so is everything in it. Pods
-// have metadata, status and node name; Services, EndpointSlices, ConfigMaps and Secrets metadata only; OffloadedPods and Events are complete. A
-// stream is never resumed: after a break a new one starts, and what it has not sent until Synced is gone. So both sides agree again after a
-// restart of either, or a week without a link.
+// have metadata, status and node name; Services, EndpointSlices, ConfigMaps and Secrets metadata only; OffloadedPods and Events (of pods, and
+// as OtherEvents of what these need) are complete. A stream is never resumed: after a break a new one starts, and what it has not sent until
+// Synced is gone. So both sides agree again after a restart of either, or a week without a link.
 //
 // The provider decides by an object's namespace whose it is (core/provide/hosting, view.go). The number of objects kept is bounded too. A
 // namespace that a peer names has no effect at home unless it is offloaded.

@@ -43,7 +43,8 @@ func (t *Twin) GetName() string      { return t.Name }
 type View struct {
 	OffloadedPods *store.Store[*v1alpha1.OffloadedPod]
 	Pods          *store.Store[*corev1.Pod]
-	Events        *store.Store[*corev1.Event]
+	Events        *store.Store[*corev1.Event]                            // about pods
+	OtherEvents   *store.Store[*corev1.Event]                            // about objects of kinds.EventsOf
 	Metadata      map[string]*store.Store[*metav1.PartialObjectMetadata] // by kind
 	Twins         *store.Store[*Twin]                                    // told anew with each stream; OnTwin tells news only
 
@@ -78,12 +79,12 @@ var reader = sync.OnceValue(func() *codec.Reader {
 func NewView(cfg ViewConfig) *View {
 	v := &View{
 		OffloadedPods: store.New[*v1alpha1.OffloadedPod](maxObjects), Pods: store.New[*corev1.Pod](maxObjects),
-		Events: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
+		Events: store.New[*corev1.Event](maxObjects), OtherEvents: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
 		Twins: store.New[*Twin](maxTwins), closed: store.New[*metav1.PartialObjectMetadata](1),
 		cfg: cfg, reader: reader(),
 		passed: map[string]string{}, known: make(chan struct{}), there: func() bool { return true },
 	}
-	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events}
+	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events, v.OtherEvents}
 	for _, k := range kinds.Reflected() {
 		v.Metadata[k.Name] = store.New[*metav1.PartialObjectMetadata](maxObjects)
 		v.stores = append(v.stores, v.Metadata[k.Name])
@@ -200,6 +201,8 @@ func (v *View) take(kind string, gone bool, object []byte) error {
 		return take(v, v.Pods, &corev1.Pod{}, gone, object)
 	case "Event":
 		return take(v, v.Events, &corev1.Event{}, gone, object)
+	case KindOtherEvent:
+		return take(v, v.OtherEvents, &corev1.Event{}, gone, object)
 	}
 	if s := v.Metadata[kind]; s != nil {
 		return take(v, s, &metav1.PartialObjectMetadata{}, gone, object)

@@ -19,6 +19,8 @@ const (
 	KindNamespace = "Namespace"
 	KindSynced    = "Synced"
 	KindClosed    = "Closed" // none of the peer's nodes takes pods now
+	// KindOtherEvent is that of Events about what is not a pod. Those who do not know it would take them for events of pods of that name.
+	KindOtherEvent = "OtherEvent"
 )
 
 // Forms in which a peer is asked what guests use. They are also the paths under which a kubelet tells it.

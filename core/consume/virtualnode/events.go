@@ -12,8 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
+	"kith.dev/core/agree/kinds"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
 	"kith.dev/core/trust/wire"
@@ -26,7 +29,7 @@ const (
 	eventsKnown     = 20_000
 )
 
-// mirror repeats the events of guest pods on their home pods. The copy's name is made from the UID of the
+// mirror repeats the events of guest pods, and of what they brought along, on home's own. The copy's name is made from the UID of the
 // original, so that one is never told twice, also not after a restart.
 type mirror struct {
 	n     *Node
@@ -37,8 +40,11 @@ type mirror struct {
 	known map[string]int32 // name of the copy, with its namespace → count told
 }
 
-// eventKey names an event abroad, in the twin of a home namespace.
-type eventKey struct{ home, name string }
+// eventKey names an event abroad, in the twin of a home namespace; other: it is not about a pod.
+type eventKey struct {
+	home, name string
+	other      bool
+}
 
 func newMirror(n *Node) *mirror {
 	return &mirror{n: n, known: map[string]int32{}, limit: rate.NewLimiter(eventsPerSecond, eventsBurst),
@@ -46,8 +52,11 @@ func newMirror(n *Node) *mirror {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[eventKey](time.Second, time.Minute))}
 }
 
-// changed is called for each event abroad that came, changed or expired.
-func (m *mirror) changed(was, is *corev1.Event) {
+// ofPods and ofOthers are called for each event abroad that came, changed or expired.
+func (m *mirror) ofPods(was, is *corev1.Event)   { m.changed(was, is, false) }
+func (m *mirror) ofOthers(was, is *corev1.Event) { m.changed(was, is, true) }
+
+func (m *mirror) changed(was, is *corev1.Event, other bool) {
 	home := m.n.view.HomeOf(cmp.Or(is, was).Namespace)
 	if is == nil {
 		m.mu.Lock()
@@ -57,7 +66,7 @@ func (m *mirror) changed(was, is *corev1.Event) {
 	}
 	// Which of the peer's nodes runs it is the peer's business.
 	if home != "" && is.Reason != "Scheduled" {
-		m.queue.Add(eventKey{home, is.Name})
+		m.queue.Add(eventKey{home, is.Name, other})
 	}
 }
 
@@ -95,41 +104,37 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 	if t == nil {
 		return nil
 	}
-	event := m.n.view.Events.Get(t.name, k.name)
+	events, about := m.n.view.Events, m.homePod
+	if k.other {
+		events, about = m.n.view.OtherEvents, m.homeObject
+	}
+	event := events.Get(t.name, k.name)
 	if event == nil {
 		return nil
 	}
-	home := m.n.pods.Get(k.home, event.InvolvedObject.Name)
-	if home == nil {
-		return nil
-	}
-	abroad := m.n.view.OffloadedPods.Get(t.name, home.Name)
-	if abroad == nil {
-		return fmt.Errorf("what event %s is about is not seen yet", event.Name)
-	}
-	if !concerns(event, home, abroad) {
-		return nil // of a pod that had that name before
-	}
-	e := copyOf(event, home, m.n.cfg.NodeName, m.n.cfg.PeerName)
 	m.mu.Lock()
-	count, told := m.known[e.Namespace+"/"+e.Name]
+	count, told := m.known[k.home+"/"+copyName(event)]
 	full := len(m.known) >= eventsKnown
 	m.mu.Unlock()
-	if told && count >= e.Count || full && !told {
+	if told && count >= countOf(event) || full && !told {
 		return nil
 	}
+	home, err := about(ctx, t, event)
+	if err != nil || home.UID == "" {
+		return err
+	}
+	e := copyOf(event, home, m.n.cfg.NodeName, m.n.cfg.PeerName)
 	if err := m.limit.Wait(ctx); err != nil {
 		return nil // the end
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	events := m.n.cfg.Home.CoreV1().Events(e.Namespace)
-	var err error
+	write := m.n.cfg.Home.CoreV1().Events(e.Namespace)
 	if !told {
-		_, err = events.Create(ctx, e, metav1.CreateOptions{})
+		_, err = write.Create(ctx, e, metav1.CreateOptions{})
 	}
 	if told || apierrors.IsAlreadyExists(err) {
-		_, err = events.Update(ctx, e, metav1.UpdateOptions{})
+		_, err = write.Update(ctx, e, metav1.UpdateOptions{})
 	}
 	if err == nil {
 		m.mu.Lock()
@@ -137,6 +142,66 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 		m.mu.Unlock()
 	}
 	return err
+}
+
+// homePod is the pod here that an event about a guest is about; nothing when there is none.
+func (m *mirror) homePod(_ context.Context, t *twin, event *corev1.Event) (none corev1.ObjectReference, err error) {
+	home := m.n.pods.Get(t.home, event.InvolvedObject.Name)
+	if home == nil {
+		return none, nil
+	}
+	abroad := m.n.view.OffloadedPods.Get(t.name, home.Name)
+	if abroad == nil {
+		return none, fmt.Errorf("what event %s is about is not seen yet", event.Name)
+	}
+	if !concerns(event, home, abroad) {
+		return none, nil // of a pod that had that name before
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name, UID: home.UID, ResourceVersion: home.ResourceVersion}, nil
+}
+
+// homeObject is the same for other kinds, all of which have home's name at the peer. They are read from the API server: each costs as much as the event
+// that is written then, so it is bounded like these.
+func (m *mirror) homeObject(ctx context.Context, t *twin, event *corev1.Event) (none corev1.ObjectReference, err error) {
+	kind, name := event.InvolvedObject.Kind, event.InvolvedObject.Name
+	read := homeObjects[kind]
+	if read == nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return none, nil
+	}
+	if known := m.n.view.Metadata[kind]; known != nil {
+		if is := known.Get(t.name, name); is == nil || is.UID != event.InvolvedObject.UID {
+			return none, nil // of one that had that name before, or that home did not bring
+		}
+	}
+	if err := m.limit.Wait(ctx); err != nil {
+		return none, nil //nolint:nilerr // the end
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	home, err := read(ctx, m.n.cfg.Home.CoreV1(), t.home, name)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read %s %s/%s, which event %s is about: %w", kind, t.home, name, event.Name, err)
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: t.home, Name: name, UID: home.GetUID(), ResourceVersion: home.GetResourceVersion()}, nil
+}
+
+// homeObjects read what events abroad may be about (kinds.EventsOf).
+var homeObjects = map[string]func(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (metav1.Object, error){
+	"PersistentVolumeClaim": func(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (metav1.Object, error) {
+		return c.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	},
+	kinds.Service.Name: func(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (metav1.Object, error) {
+		return c.Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	},
+	kinds.ConfigMap.Name: func(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (metav1.Object, error) {
+		return c.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	},
+	kinds.Secret.Name: func(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (metav1.Object, error) {
+		return c.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	},
 }
 
 // concerns tells whether an event abroad is about the guest of this home pod. Only times of the peer's own clock are
@@ -147,24 +212,27 @@ func concerns(event *corev1.Event, home *corev1.Pod, abroad *v1alpha1.OffloadedP
 
 func copyName(event *corev1.Event) string { return "kith." + string(event.UID) }
 
-// copyOf is the event as if it had happened to the home pod.
-func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev1.Event {
+// copyOf is the event as if it had happened to home's object.
+func copyOf(event *corev1.Event, home corev1.ObjectReference, nodeName, peer string) *corev1.Event {
 	e := event.DeepCopy()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: home.Namespace, Name: copyName(event),
 		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelPeer: peer}}
-	e.InvolvedObject = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name,
-		UID: home.UID, ResourceVersion: home.ResourceVersion, FieldPath: event.InvolvedObject.FieldPath}
-	e.Related = nil
+	home.FieldPath = event.InvolvedObject.FieldPath
+	e.InvolvedObject, e.Related = home, nil
 	e.Message, e.Reason = wire.Cut(e.Message, 1024), wire.Cut(e.Reason, 128) // what the API server takes
 	e.Source.Host = nodeName
 	if e.ReportingInstance != "" {
 		e.ReportingInstance = nodeName
 	}
-	if e.Series != nil {
-		e.Count = max(e.Count, e.Series.Count)
-	}
-	e.Count = max(e.Count, 1)
+	e.Count = countOf(event)
 	return e
+}
+
+func countOf(e *corev1.Event) int32 {
+	if e.Series != nil {
+		return max(e.Count, e.Series.Count, 1)
+	}
+	return max(e.Count, 1)
 }
 
 func lastTime(e *corev1.Event) time.Time {

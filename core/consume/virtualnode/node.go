@@ -178,7 +178,8 @@ func New(cfg Config) (*Node, error) {
 	n.view.OnClosed(func() { n.queue.Add(ofNode) })
 	n.view.OffloadedPods.OnChange(n.offloadedChanged)
 	n.view.Pods.OnChange(n.guestChanged)
-	n.view.Events.OnChange(n.events.changed)
+	n.view.Events.OnChange(n.events.ofPods)
+	n.view.OtherEvents.OnChange(n.events.ofOthers)
 	return n, nil
 }
 

@@ -72,13 +72,24 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("views: %w", err)
 	}
-	own := map[string]cache.SharedIndexInformer{viewEvent: h.eventsOfPods(full)}
+	own := map[string]cache.SharedIndexInformer{viewEvent: h.events(full, "involvedObject.kind=Pod"), remote.KindOtherEvent: h.events(full, otherEvents)}
 	for _, k := range kinds.Reflected() {
 		own[k.Name] = metadataOf(meta, k.Resource)
 	}
 	for kind, informer := range own {
 		h.views.lists[kind] = informer.GetStore().List
-		if _, err := informer.AddEventHandler(handlerOf(func(o any, gone bool) { h.views.changed(kind, o, gone) })); err != nil {
+		changed := func(o any, gone bool) { h.views.changed(kind, o, gone) }
+		if kind == remote.KindOtherEvent {
+			h.views.lists[kind] = func() []any {
+				return slices.DeleteFunc(informer.GetStore().List(), func(o any) bool { return !ofTravelled(o) })
+			}
+			changed = func(o any, gone bool) {
+				if gone || ofTravelled(o) {
+					h.views.changed(kind, o, gone)
+				}
+			}
+		}
+		if _, err := informer.AddEventHandler(handlerOf(changed)); err != nil {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
@@ -140,15 +151,25 @@ func metadataOf(meta metadata.Interface, resource schema.GroupVersionResource) c
 	return informer
 }
 
-// eventsOfPods watches Events about pods. Of those about the owner's pods only the names are kept.
-func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
+// otherEvents selects what may be about an object of kinds.EventsOf: one watch, without the kinds that have most events in a cluster. What concerns an
+// OffloadedPod its status says.
+const otherEvents = "involvedObject.kind!=Pod,involvedObject.kind!=OffloadedPod,involvedObject.kind!=Node,involvedObject.kind!=ReplicaSet,involvedObject.kind!=Job"
+
+// ofTravelled reports whether an Event is about something that a consumer's pods brought along.
+func ofTravelled(o any) bool {
+	event, ok := o.(*corev1.Event)
+	return ok && slices.Contains(kinds.EventsOf, event.InvolvedObject.Kind)
+}
+
+// events watches Events. Of those that no consumer is told of only the names are kept.
+func (h *Host) events(c kubernetes.Interface, which string) cache.SharedIndexInformer {
 	informer := coreinformers.NewFilteredEventInformer(c, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = "involvedObject.kind=Pod"
+		o.FieldSelector = which
 	})
 	_ = informer.SetTransform(func(o any) (any, error) {
 		if event, ok := o.(*corev1.Event); ok {
 			event.ManagedFields = nil
-			if h.Contracts.TermsIn(event.Namespace) == nil {
+			if h.Contracts.TermsIn(event.Namespace) == nil || which == otherEvents && !ofTravelled(event) {
 				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: event.Namespace, Name: event.Name, UID: event.UID, ResourceVersion: event.ResourceVersion}}, nil
 			}
 		}
