@@ -89,6 +89,25 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 		})
 	})
 
+	t.Run("who would debug bob's node is told what else to do", func(t *testing.T) {
+		const says = "kubectl debug node/kith-bob would enter its owner's machine"
+		if out, err := alice.Kubectl(t.Context(), "-n", "private", "debug", "node/kith-bob", "--image=kith.dev/echo:1"); err == nil || !strings.Contains(out+err.Error(), says) {
+			t.Errorf("made: %s, %v", out, err)
+		}
+		out, _, err := alice.Exec(t.Context(), "sh", "-c", "timeout 6 kith-k8s kubectl -n shop debug node/kith-bob -it --image=kith.dev/echo:1 2>&1 </dev/null; true")
+		if err != nil || !strings.Contains(out, "Warning: container debugger: bob refuses: ") || !strings.Contains(out, says) {
+			t.Errorf("who waits for it reads %s, %v", out, err)
+		}
+		eventually(t, 20*time.Second, "bob's refusal says so, too", func() string {
+			got := in("shop", "get", "events", "--field-selector", "reason=PodSecurity", "-o", "jsonpath={.items[*].message}")
+			if !strings.HasPrefix(got, "bob refuses: ") || !strings.Contains(got, says) {
+				return instead(got)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
+	})
+
 	t.Run("offloaded to others is not offloaded to bob", func(t *testing.T) {
 		becomes("pod stray", func() string {
 			return in("other", "get", "pod", "stray", "-o", "jsonpath={.status.phase} {.status.reason}: {.status.message}")

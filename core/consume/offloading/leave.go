@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,18 @@ const (
 
 // notOffloaded is said of pods in NAMESPACE by admission and by virtual nodes alike.
 const notOffloaded = "namespace NAMESPACE is not offloaded, so none of its pods runs at a peer, whatever it tolerates (kith offload NAMESPACE lets them)"
+
+// noNodeDebug is said of what `kubectl debug node/NODE` makes for a peer's NODE.
+const noNodeDebug = "node NODE is a peer, and kubectl debug node/NODE would enter its owner's machine, which guests may not; a pod there is looked into with kubectl debug POD, and kith doctor tells of the way to the peer"
+
+// debuggerPrefix starts the names of the pods that it makes; the name of the node follows.
+const debuggerPrefix = "node-debugger-"
+
+// NodeDebugger reports whether a pod is one that `kubectl debug node/NODE` made for its node, and what to say then of its refusal.
+func NodeDebugger(pod *corev1.Pod) (why string, is bool) {
+	node := pod.Spec.NodeName
+	return strings.ReplaceAll(noNodeDebug, "NODE", node), node != "" && strings.HasPrefix(pod.Name, debuggerPrefix+node+"-")
+}
 
 // PermitOf reads a NamespaceOffloading, which is nil where there is none, for a peer. When it is not Granted, why is a sentence for
 // the owner of the pod.

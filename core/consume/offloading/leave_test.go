@@ -45,6 +45,24 @@ func TestWhatANamespaceMayDoAtAPeer(t *testing.T) {
 	}
 }
 
+func TestADebuggerOfANodeIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		node string
+		is   bool
+	}{
+		"node-debugger-kith-bob-mnfrn":   {"kith-bob", true},
+		"node-debugger-kith-bob-2-mnfrn": {"kith-bob-2", true},
+		"node-debugger-kith-bobby-mnfrn": {"kith-bob", false},
+		"node-debugger-mnfrn":            {"", false},
+		"debugger":                       {"kith-bob", false},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: c.node}}
+		if why, is := NodeDebugger(pod); is != c.is || is && !strings.HasPrefix(why, "node "+c.node+" is a peer") {
+			t.Errorf("%s on %q: %t, %s", name, c.node, is, why)
+		}
+	}
+}
+
 // What a no does to a pod may be for good, so the cache is not enough for one; nor is it a no that the API server does not know the kind yet.
 func TestAPermitIsRefusedByTheAPIServersOwnWord(t *testing.T) {
 	failing := func(err error) client.Reader {

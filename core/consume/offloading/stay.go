@@ -109,9 +109,10 @@ func refusal() *admissionv1.ValidatingAdmissionPolicy {
 			MatchConstraints: matching(metav1.LabelSelectorOpNotIn, core("pods", "pods/binding", "bindings"), admissionv1.Create),
 			MatchConditions:  []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
 			Validations: []admissionv1.Validation{{
-				Expression:        onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
-				MessageExpression: `"` + strings.ReplaceAll(notOffloaded, "NAMESPACE", `" + request.namespace + "`) + `"`,
-				Reason:            new(metav1.StatusReasonForbidden),
+				Expression: onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
+				MessageExpression: `object.metadata.name.startsWith("` + debuggerPrefix + `" + ` + onto + ` + "-") ? "` + strings.ReplaceAll(noNodeDebug, "NODE", `" + `+onto+` + "`) +
+					`" : "` + strings.ReplaceAll(notOffloaded, "NAMESPACE", `" + request.namespace + "`) + `"`,
+				Reason: new(metav1.StatusReasonForbidden),
 			}},
 			// That a definition of Kith's is gone must not stop pods; and the virtual node sends none of these away by itself.
 			FailurePolicy: new(admissionv1.Ignore),

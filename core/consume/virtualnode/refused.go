@@ -20,6 +20,9 @@ const (
 	reasonSysctl      = "SysctlForbidden"
 )
 
+// reasonPodSecurity is the peer's word: the pod is beyond the level that it allows.
+const reasonPodSecurity = "PodSecurity"
+
 // reasonNotSupported is the peer's word, too: what the pod has is not to be had there.
 const reasonNotSupported = "NotSupported"
 
@@ -27,7 +30,7 @@ const reasonNotSupported = "NotSupported"
 const reasonUnpulled = "ImageNotPulled"
 
 // lasting are the reasons of refusals that apply to every pod like this one, until the peer's policy changes.
-var lasting = []string{"PodSecurity", reasonNotSupported, "ImageNotAllowed", "Invalid", reasonUnpulled, reasonSysctl, reasonOtherSystem}
+var lasting = []string{reasonPodSecurity, reasonNotSupported, "ImageNotAllowed", "Invalid", reasonUnpulled, reasonSysctl, reasonOtherSystem}
 
 const (
 	// noteSpreads is how long the API server's admission may take to see the note that new pods of a controller avoid this peer.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/offloading"
 )
 
 // Reasons in the status of home pods. Refusals carry the reason the peer gave.
@@ -71,7 +72,19 @@ func statusOf(v view) corev1.PodStatus {
 		if reason == "" {
 			reason = reasonRefused
 		}
-		return v.waiting(reason, v.peer+" refuses: "+v.abroad.Status.Message)
+		message := v.peer + " refuses: " + v.abroad.Status.Message
+		why, is := offloading.NodeDebugger(v.home)
+		if !is || reason != reasonPodSecurity { // a level that lets it is the peer's to give
+			return v.waiting(reason, message)
+		}
+		message += ": " + why
+		s := v.waiting(reason, message)
+		s.ContainerStatuses = nil
+		for _, c := range v.home.Spec.Containers { // what kubectl debug -it shows of a pod that it waits for
+			s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}})
+		}
+		return s
 	case deleted:
 		return v.home.Status
 	case v.guest != nil && evictionOf(v.guest) != nil:

@@ -375,6 +375,29 @@ func TestClocksOfThePeerMayBeOff(t *testing.T) {
 	}
 }
 
+func TestADebuggerOfTheNodeIsToldWhatElseToDo(t *testing.T) {
+	const instead = "kubectl debug POD"
+	for name, c := range map[string]struct {
+		pod, reason string
+		says        bool
+	}{
+		"of the node":              {"node-debugger-kith-bob-x7w2p", "PodSecurity", true},
+		"of the node, no room":     {"node-debugger-kith-bob-x7w2p", "ContractExceeded", false},
+		"a pod with as much power": {"web-0", "PodSecurity", false},
+	} {
+		home := homePod(func(p *corev1.Pod) { p.Name = c.pod })
+		got := statusOf(testView(home, nil, func(o *v1alpha1.OffloadedPod) {
+			o.Status.Phase, o.Status.Reason, o.Status.Message = v1alpha1.OffloadedPodRefused, c.reason, "spec.hostPID"
+		}))
+		if got.Reason != c.reason || !strings.HasPrefix(got.Message, "bob refuses: spec.hostPID") || strings.Contains(got.Message, instead) != c.says {
+			t.Errorf("%s: %s: %s", name, got.Reason, got.Message)
+		}
+		if kubectl := len(got.ContainerStatuses) == 1 && got.ContainerStatuses[0].State.Waiting != nil && got.ContainerStatuses[0].State.Waiting.Message == got.Message; kubectl != c.says {
+			t.Errorf("%s: containers %+v", name, got.ContainerStatuses)
+		}
+	}
+}
+
 func TestResizeOfTheGuestShowsAtHome(t *testing.T) {
 	condition := func(s corev1.PodStatus) string {
 		for _, c := range s.Conditions {
