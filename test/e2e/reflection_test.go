@@ -123,6 +123,11 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 	t.Run("what is not offloaded stays at home, whatever it tolerates", func(t *testing.T) { staysAtHome(t, alice, bob) })
 
+	t.Run("what home's LimitRange and ResourceQuota say holds at bob", func(t *testing.T) { homeRules(t, alice, bob) })
+	t.Run("an Ingress stays at home and leads to pods at bob", func(t *testing.T) {
+		ingressAtHome(t, alice, bob, func(args ...string) (string, error) { return in(all["web on alice"], args...) })
+	})
+
 	t.Run("the node says what machine bob has, and where it is", func(t *testing.T) { nodeOfBob(t, alice, bob) })
 
 	t.Run("a change at home arrives", func(t *testing.T) {
