@@ -72,6 +72,7 @@ const (
 	CauseNotThisPeer   CauseReason = "NotThisPeer"     // it may go to other peers
 	CauseMadeBefore    CauseReason = "MadeBefore"      // the pod is older than the offloading, and does not tolerate peers
 	CauseVolumeHome    CauseReason = "VolumeAtHome"    // pods with a volume claim stay where the volume is
+	CauseDeviceHome    CauseReason = "DeviceAtHome"    // pods with a resource claim stay where its devices are
 	CauseOnlyAbroad    CauseReason = "OnlyAbroad"      // its strategy keeps them from running at home
 	CauseNoPeer        CauseReason = "NoPeer"          // there is no contract with any peer
 	CauseNoRoom        CauseReason = "NoRoom"          // Short says of what, and how much is free

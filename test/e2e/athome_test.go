@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"kith.dev/test/lab"
 )
@@ -117,4 +118,50 @@ spec:
 		t.Errorf("bob has %s", out)
 	}
 	kubectl(t, alice, "-n", "shop", "delete", "ingress", "web")
+}
+
+// refusedByName: a pod that asks for what only home has does not go, or is told what it does not get.
+func refusedByName(t *testing.T, alice *lab.Laptop) {
+	kubectl(t, alice, "create", "namespace", "devices")
+	kith(t, alice, "offload", "devices")
+	claim := "  resourceClaims: [{name: gpu, resourceClaimName: gpu}]\n  containers:"
+	sandboxed := strings.Replace(place("sandboxed", "devices", "kith-bob"), "spec:\n", "spec:\n  runtimeClassName: sandbox\n", 1)
+	apply(t, alice, `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: sandbox}
+handler: sandbox
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu, namespace: devices}
+spec: {devices: {requests: [{name: one, exactly: {deviceClassName: gpu.example.com}}]}}
+`+strings.Replace(place("asks", "devices", "kith-bob"), "  containers:", claim, 1)+sandboxed)
+	named := strings.Replace(place("named", "devices", "kith-bob"), "  containers:", claim, 1)
+	apply(t, alice, strings.Replace(named, "nodeSelector: {kubernetes.io/hostname: kith-bob}", "nodeName: kith-bob", 1))
+	for pod, says := range map[string][]string{
+		"asks":      {"BoundToHome", "spec.resourceClaims[0] (gpu) stands for devices of home's nodes"},
+		"named":     {"NotSupported", "bob refuses: spec.resourceClaims[0] (gpu): resource claims are not available at a peer"},
+		"sandboxed": {"RuntimeClassLeftOut", "RuntimeClass sandbox is home's: bob runs the pod"},
+	} {
+		eventually(t, 30*time.Second, "an event of "+pod+" says why", func() string {
+			out := kubectl(t, alice, "-n", "devices", "get", "events", "--field-selector", "involvedObject.name="+pod+",reason="+says[0], "-o", "jsonpath={.items[*].message}")
+			if !strings.Contains(out, says[1]) {
+				return instead(out)
+			}
+			return ""
+		})
+	}
+	waitReady(t, alice, 1, "-n", "devices", "-l", "app=sandboxed")
+	if is := kubectl(t, alice, "-n", "devices", "get", "pod", "named", "-o", "jsonpath={.status.phase} {.status.reason}"); is != "Pending NotSupported" {
+		t.Errorf("a pod with a claim that names its node is %s", is)
+	}
+	if node := kubectl(t, alice, "-n", "devices", "get", "pod", "asks", "-o", "jsonpath={.spec.nodeName}"); node != "" {
+		t.Errorf("a pod with a claim is on %s", node)
+	}
+	if out := kith(t, alice, "why", "devices/asks"); !strings.Contains(out, "it has a resource claim (gpu)") {
+		t.Error(out)
+	}
+	kubectl(t, alice, "delete", "namespace", "devices")
+	kubectl(t, alice, "delete", "runtimeclass", "sandbox")
 }

@@ -124,6 +124,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 	t.Run("what is not offloaded stays at home, whatever it tolerates", func(t *testing.T) { staysAtHome(t, alice, bob) })
 
 	t.Run("what home's LimitRange and ResourceQuota say holds at bob", func(t *testing.T) { homeRules(t, alice, bob) })
+	t.Run("what cannot go is refused by name", func(t *testing.T) { refusedByName(t, alice) })
 	t.Run("an Ingress stays at home and leads to pods at bob", func(t *testing.T) {
 		ingressAtHome(t, alice, bob, func(args ...string) (string, error) { return in(all["web on alice"], args...) })
 	})

@@ -1,5 +1,5 @@
 // Package hostingtest is what the tests of hosting's rooms share: an API server in memory, and the peers, contracts and namespaces
-// in it.
+// in it; and, with those of home, what becomes of each field of a pod.
 package hostingtest
 
 import (

@@ -123,7 +123,8 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		known(`!` + notBound + ` || size(variables.avoided) == 0 ? [] : ` + require("/spec", "object.spec", beyond)),
 		known(`variables.evenly != "true" || variables.local || variables.claims || !` + notBound + ` || size(variables.alike) == 0 ||
   (has(object.spec.topologySpreadConstraints) && size(object.spec.topologySpreadConstraints) > 0) ? [] : ` + spreadOver),
-		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims ? [] : ` + addTolerations),
+		// One that is bound there already is to hear why it cannot run; without them it would be evicted without a word.
+		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims && ` + notBound + ` ? [] : ` + addTolerations),
 	}
 	return p
 }

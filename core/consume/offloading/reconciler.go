@@ -278,10 +278,14 @@ func (r *Reconciler) tellBound(ctx context.Context, pod *corev1.Pod, spec *v1alp
 	}
 	how := ""
 	if spec.Strategy == v1alpha1.StrategyRemote {
-		how = fmt.Sprintf(" (kith offload %s --spec.Strategy both, then delete the pod, so that it is made anew)", pod.Namespace)
+		how = fmt.Sprintf(" (kith offload %s --strategy both, then delete the pod, so that it is made anew)", pod.Namespace)
 	}
-	why := fmt.Sprintf("it asks for %s, but its claims (PersistentVolumeClaims, ephemeral volumes, devices) stand for what is at home, and claims do not go abroad: "+
+	why := fmt.Sprintf("it asks for %s, but its volume claims (PersistentVolumeClaims, ephemeral volumes) stand for what is at home, and these do not go abroad: "+
 		"let it run at home%s, or use a volume without a claim (emptyDir, configMap, secret); kith offload %s --volumes anywhere lets the volumes of new claims be at peers", wants, how, pod.Namespace)
+	if claims := pod.Spec.ResourceClaims; len(claims) > 0 {
+		why = fmt.Sprintf("it asks for %s, but spec.resourceClaims[0] (%s) stands for devices of home's nodes, and resource claims do not go abroad: "+
+			"let it run at home%s, or have it request a device of a peer by name, as nvidia.com/gpu, without a claim", wants, claims[0].Name, how)
+	}
 	before := pod.DeepCopy()
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: conditionBound, Status: corev1.ConditionTrue, Reason: "Claims", Message: why, LastTransitionTime: metav1.Now(),

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
@@ -23,6 +24,8 @@ import (
 const (
 	eventOffloadFailed = "OffloadFailed"
 	eventStatusRefused = "StatusRefused"
+	// eventRuntimeLeft: which runtime a pod has is the peer's matter, and it has another than it asks for.
+	eventRuntimeLeft = "RuntimeClassLeftOut"
 	// eventNotOffloaded is the reason in the status too.
 	eventNotOffloaded = "NotOffloaded"
 )
@@ -145,6 +148,9 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)
+		if class := ptr.Deref(home.Spec.RuntimeClassName, ""); class != "" {
+			n.record.Event(home, corev1.EventTypeWarning, eventRuntimeLeft, "RuntimeClass "+class+" is home's: "+n.cfg.PeerName+" runs the pod by the runtime that its owner gives guests")
+		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return nil // the watch has it in a moment

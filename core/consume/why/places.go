@@ -102,7 +102,9 @@ func (f *Facts) closed(at *Place) *api.Cause {
 	for _, taint := range node.Spec.Taints {
 		switch {
 		case taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod, &taint):
-		case at.Peer && taint.Key == v1alpha1.TaintPeer && claims(pod) && !f.volumesAnywhere(): // offloading lets none of these go
+		case at.Peer && taint.Key == v1alpha1.TaintPeer && len(pod.Spec.ResourceClaims) > 0: // offloading lets none of these go
+			return about(api.CauseDeviceHome, api.WhoYou, pod.Spec.ResourceClaims[0].Name)
+		case at.Peer && taint.Key == v1alpha1.TaintPeer && claims(pod) && !f.volumesAnywhere(): // nor of these
 			return about(api.CauseVolumeHome, api.WhoYou)
 		case at.Peer && taint.Key == v1alpha1.TaintPeer:
 			return about(api.CauseMadeBefore, api.WhoYou)

@@ -159,6 +159,16 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			f.Offloading.Spec.Strategy, f.Pod.Spec.Tolerations, f.Pod.Spec.NodeSelector = v1alpha1.StrategyRemote, nil, map[string]string{v1alpha1.LabelPeer: "bob"}
 			f.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 		}, "waiting; OnlyAbroad@alice(you); VolumeAtHome@bob(you)"},
+		"only abroad, with a device": {func(f *Facts) {
+			f.Offloading.Spec.Strategy, f.Pod.Spec.Tolerations, f.Pod.Spec.NodeSelector = v1alpha1.StrategyRemote, nil, map[string]string{v1alpha1.LabelPeer: "bob"}
+			f.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		}, "waiting; OnlyAbroad@alice(you); DeviceAtHome@bob(you) gpu"},
+		"no room at home, with a device and a volume that may be anywhere": {func(f *Facts) {
+			f.full()
+			f.Pod.Spec.Tolerations, f.Offloading.Spec.Volumes = nil, v1alpha1.VolumesAnywhere
+			f.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			f.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; DeviceAtHome@bob(you) gpu"},
 		"no room at home, the peer asleep": {func(f *Facts) {
 			f.full()
 			f.Places[1].There = presence.Presence{State: presence.Unreachable, Why: "went to sleep"}

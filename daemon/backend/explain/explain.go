@@ -64,6 +64,10 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{"it may not go to " + c.Laptop, "it has a volume claim, and volumes of namespace " + w.Namespace + " are at home",
 			"`kith offload " + w.Namespace + " --strategy both`, where that is not so, lets it run at home; with `--volumes anywhere` the volumes of new claims may be at peers"}
 	},
+	api.CauseDeviceHome: func(_ *api.Why, c *api.Cause) saying {
+		return saying{"it may not go to " + c.Laptop, "it has a resource claim (" + listed(c.Names) + "), and the devices that one stands for are of this laptop's own nodes",
+			"let it run at home, or have it request a device of a peer by name, as nvidia.com/gpu, without a claim"}
+	},
 	api.CauseOnlyAbroad: func(w *api.Why, c *api.Cause) saying {
 		return saying{"it may not run on " + c.Laptop, "it is of namespace " + w.Namespace + ", which is offloaded with strategy remote", "`kith offload " + w.Namespace + " --strategy both` lets pods that are made from then on run here too"}
 	},
