@@ -17,6 +17,9 @@ type invalid struct {
 	why    string
 }
 
+// reasonNotSupported is why a ServiceExport is not valid whose labels, annotations or ports are none that peers take.
+const reasonNotSupported mcs.ServiceExportConditionReason = "NotSupported"
+
 // exportOf makes of a ServiceExport, the service of its name and its endpoints what is exported, with the addresses that endpoints have here.
 func exportOf(e *mcs.ServiceExport, service *corev1.Service, endpoints []*discoveryv1.EndpointSlice) (*Export, *invalid) {
 	switch {
@@ -24,8 +27,6 @@ func exportOf(e *mcs.ServiceExport, service *corev1.Service, endpoints []*discov
 		return nil, &invalid{mcs.ServiceExportReasonNoService, "there is no Service of this name"}
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return nil, &invalid{mcs.ServiceExportReasonInvalidServiceType, "a Service of type ExternalName is a name for something else, and cannot be exported"}
-	case len(service.Spec.Ports) > MaxPorts:
-		return nil, &invalid{mcs.ServiceExportReasonInvalidServiceType, "its Service has more ports than can be exported, 64"}
 	}
 	out := &Export{
 		Name: Name{e.Namespace, e.Name}, Since: since(e.CreationTimestamp), Headless: service.Spec.ClusterIP == corev1.ClusterIPNone,
@@ -37,6 +38,9 @@ func exportOf(e *mcs.ServiceExport, service *corev1.Service, endpoints []*discov
 	}
 	for _, p := range service.Spec.Ports {
 		out.Ports = append(out.Ports, Port{Name: p.Name, Protocol: p.Protocol, AppProtocol: ptr.Deref(p.AppProtocol, ""), Port: p.Port})
+	}
+	if err := out.check(netip.Prefix{}); err != nil { // a peer would not take it, nor anything beside it
+		return nil, &invalid{reasonNotSupported, err.Error()}
 	}
 	slices.SortFunc(endpoints, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, slice := range endpoints {

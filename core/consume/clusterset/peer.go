@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/base/backoff"
@@ -23,6 +25,8 @@ const (
 	longestPause = time.Minute
 	// olderPause is until a peer is asked again that does not know the question, as an older Kith does not.
 	olderPause = 10 * time.Minute
+	// tellRate is how many lines of a peer are taken a second, each of which is a few writes here, and tellBurst how many at once after a rest.
+	tellRate, tellBurst = 20, 2 * MaxServices
 )
 
 // PeerConfig is what a Peer needs; all must be set.
@@ -44,6 +48,7 @@ type Peer struct {
 	away    atomic.Bool // it was said not to be
 	synced  atomic.Bool // all that it exports was heard, since this process started
 	wake    chan struct{}
+	pace    *rate.Limiter // of what it says
 
 	mu       sync.Mutex
 	patterns []string
@@ -52,7 +57,7 @@ type Peer struct {
 
 // Peer makes that for a provider. It works while Run does.
 func (s *Set) Peer(cfg PeerConfig) *Peer {
-	return &Peer{PeerConfig: cfg, set: s, cluster: compact(cfg.ID), wake: make(chan struct{}, 1)}
+	return &Peer{PeerConfig: cfg, set: s, cluster: compact(cfg.ID), wake: make(chan struct{}, 1), pace: rate.NewLimiter(tellRate, tellBurst)}
 }
 
 // compact is the short form of a cluster's ID, "" of what is none.
@@ -203,15 +208,18 @@ func (p *Peer) speak(ctx context.Context, patterns []string) error {
 	if _, err := conn.Write(first); err != nil {
 		return err
 	}
-	return p.hear(lines(conn, maxLine), patterns)
+	return p.hear(ctx, lines(conn, maxLine), patterns)
 }
 
 // hear takes in what the peer exports until the connection ends.
-func (p *Peer) hear(in reader, patterns []string) error {
+func (p *Peer) hear(ctx context.Context, in reader, patterns []string) error {
 	heard := map[Name]bool{}
 	for {
 		var tell Tell
 		if err := in.next(&tell); err != nil {
+			return err
+		}
+		if err := p.pace.Wait(ctx); err != nil {
 			return err
 		}
 		if err := tell.Check(p.Guests()); err != nil {

@@ -8,13 +8,13 @@ import (
 	"io"
 	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/trust/wire"
@@ -29,11 +29,12 @@ const (
 
 // Bounds of the protocol.
 const (
-	MaxServices = 256 // that one peer exports to another
-	MaxPorts    = 64  // of one
-	maxSlices   = 64  // of one: as many as there are different sets of ports of its pods
-	maxLabels   = 32
-	maxLine     = 256 << 10
+	MaxServices = 256     // that one peer exports to another
+	MaxPorts    = 64      // of one
+	MaxSlices   = 16      // of one: as many as there are different sets of ports of its pods
+	maxLabels   = 32      // and annotations, of one
+	maxMetadata = 4 << 10 // bytes of those
+	maxLine     = 64 << 10
 	maxAsk      = 8 << 10
 )
 
@@ -128,8 +129,8 @@ func (e *Export) check(within netip.Prefix) error {
 		return fmt.Errorf("service %s/%s: %w", e.Namespace, e.Name.Name, fmt.Errorf(format, about...))
 	}
 	switch {
-	case len(e.Slices) > maxSlices:
-		return wrong("%d slices of endpoints, at most %d are taken", len(e.Slices), maxSlices)
+	case len(e.Slices) > MaxSlices:
+		return wrong("%d slices of endpoints, at most %d are taken", len(e.Slices), MaxSlices)
 	case len(e.Labels)+len(e.Annotations) > maxLabels:
 		return wrong("%d labels and annotations, at most %d are taken", len(e.Labels)+len(e.Annotations), maxLabels)
 	case len(e.TrafficDistribution) > 63:
@@ -147,9 +148,8 @@ func (e *Export) check(within netip.Prefix) error {
 	default:
 		return wrong("internalTrafficPolicy %.20q is none", e.InternalTrafficPolicy)
 	}
-	at := field.NewPath("")
-	if errs := append(metavalidation.ValidateLabels(e.Labels, at), validateAnnotations(e.Annotations)...); len(errs) > 0 {
-		return wrong("%s", wire.Line(errs.ToAggregate().Error(), 200))
+	if err := checkMetadata(e.Labels, e.Annotations); err != nil {
+		return wrong("%w", err)
 	}
 	if err := checkPorts(e.Ports, false); err != nil {
 		return wrong("%w", err)
@@ -161,8 +161,8 @@ func (e *Export) check(within netip.Prefix) error {
 		}
 		for _, p := range s.Endpoints {
 			switch pods++; {
-			case pods > maxEndpoints:
-				return wrong("more than %d endpoints", maxEndpoints)
+			case pods > MaxEndpoints:
+				return wrong("more than %d endpoints", MaxEndpoints)
 			case !within.Contains(p.Address):
 				return wrong("%s is not in %s, where this cluster's addresses there are", p.Address, within)
 			case p.Hostname != "" && len(validation.IsDNS1123Label(p.Hostname)) > 0:
@@ -173,16 +173,33 @@ func (e *Export) check(within netip.Prefix) error {
 	return nil
 }
 
-// maxEndpoints of one service: a peer has addresses for fewer pods, but with translated addresses.
-const maxEndpoints = 1000
+// MaxEndpoints of one service: a peer has addresses for fewer pods, but where they are translated.
+const MaxEndpoints = 256
 
-func validateAnnotations(list map[string]string) (errs field.ErrorList) {
-	for name, value := range list {
-		if len(validation.IsQualifiedName(name)) > 0 || len(value) > 4<<10 {
-			errs = append(errs, field.Invalid(field.NewPath("annotations"), name, "no name of an annotation, or more than 4 KiB"))
+// checkMetadata reports what of exported labels and annotations is not taken: none that Kith or Kubernetes give a meaning to.
+func checkMetadata(labels, annotations map[string]string) error {
+	size := 0
+	for _, list := range []map[string]string{labels, annotations} {
+		for name, value := range list {
+			size += len(name) + len(value)
+			domain, _, _ := strings.Cut(name, "/")
+			switch {
+			case len(validation.IsQualifiedName(name)) > 0:
+				return fmt.Errorf("%.80q is no name of a label or annotation", name)
+			case domain != name && (domain == "kith.dev" || strings.HasSuffix(domain, ".kith.dev") || domain == mcs.GroupName || strings.HasPrefix(name, "multicluster.kubernetes.io/")):
+				return fmt.Errorf("%.80q is not for peers to say", name)
+			}
 		}
 	}
-	return errs
+	for _, value := range labels {
+		if len(validation.IsValidLabelValue(value)) > 0 {
+			return fmt.Errorf("%.80q is no value of a label", value)
+		}
+	}
+	if size > maxMetadata {
+		return fmt.Errorf("labels and annotations of %d bytes, at most %d are taken", size, maxMetadata)
+	}
+	return nil
 }
 
 // checkPorts of a service or, where any may be missing, of endpoints.

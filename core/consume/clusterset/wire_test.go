@@ -37,9 +37,11 @@ func TestWhatAPeerExportsIsBounded(t *testing.T) {
 		"a protocol that is none": func(e *Export) { e.Slices[0].Ports[0].Protocol = "ICMP" },
 		"two ports, one nameless": func(e *Export) { e.Ports = append(e.Ports, tcp("", 81)) },
 		"too many ports":          func(e *Export) { e.Ports = make([]Port, MaxPorts+1) },
-		"too many slices":         func(e *Export) { e.Slices = make([]Slice, maxSlices+1) },
-		"too many pods":           func(e *Export) { e.Slices[0].Endpoints = make([]Endpoint, maxEndpoints+1) },
+		"too many slices":         func(e *Export) { e.Slices = make([]Slice, MaxSlices+1) },
+		"too many pods":           func(e *Export) { e.Slices[0].Endpoints = make([]Endpoint, MaxEndpoints+1) },
 		"a label that is none":    func(e *Export) { e.Labels["x y"] = "" },
+		"a label of Kith's":       func(e *Export) { e.Labels["kith.dev/consumer"] = "x" },
+		"a value that is none":    func(e *Export) { e.Labels["app"] = "x y" },
 		"a huge annotation":       func(e *Export) { e.Annotations["a"] = strings.Repeat("x", 5000) },
 		"an affinity for ever":    func(e *Export) { e.AffinitySeconds = 1 << 30 },
 		"an affinity of no kind":  func(e *Export) { e.SessionAffinity = "Cookie" },
@@ -93,7 +95,7 @@ func TestWhatAPeerSaysIsTakenAsFarAsItWasAskedFor(t *testing.T) {
 			bob.Close()
 		}()
 		_ = here.SetDeadline(time.Now().Add(5 * time.Second))
-		err := p.hear(lines(here, maxLine), []string{"shop"})
+		err := p.hear(t.Context(), lines(here, maxLine), []string{"shop"})
 		if err == nil || !strings.Contains(err.Error(), c.end) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/link"
@@ -30,6 +32,8 @@ const (
 	// askWithin is how long a consumer may take to say what it asks for, and writeTimeout to hear a line.
 	askWithin    = 10 * time.Second
 	writeTimeout = 30 * time.Second
+	// askRate is how often a second a consumer may ask for something else, each of which is a few writes and routes here, and askBurst how often at once.
+	askRate, askBurst = 0.5, 20
 	// retry is when pods that could not be shared are shared again.
 	retry = 2 * time.Second
 )
@@ -73,6 +77,7 @@ type Exports struct {
 	asks  map[string][]string // what consumers asked for last
 	views map[string]view     // what they may have
 	conns map[string]net.Conn // one each, the last one
+	paces map[string]*rate.Limiter
 }
 
 // view is what a consumer may have of what it asked for.
@@ -83,7 +88,7 @@ type view struct {
 
 // New makes Exports for consumers with these contracts.
 func New(grants Grants) *Exports {
-	return &Exports{grants: grants, asks: map[string][]string{}, views: map[string]view{}, conns: map[string]net.Conn{}}
+	return &Exports{grants: grants, asks: map[string][]string{}, views: map[string]view{}, conns: map[string]net.Conn{}, paces: map[string]*rate.Limiter{}}
 }
 
 // ExportBy says how. Call it before anybody is served.
@@ -185,19 +190,21 @@ func (e *Exports) podsOf(list []*clusterset.Export) (pods []v1alpha1.SharedPod) 
 	return pods
 }
 
-// seen are exports with the addresses that their consumer has for the pods. Other endpoints are left out.
+// seen are exports with the addresses that their consumer has for the pods. Other endpoints are left out, and those that are too many.
 func (e *Exports) seen(list []*clusterset.Export, at map[netip.Addr]netip.Addr) map[clusterset.Name]clusterset.Export {
 	out := map[clusterset.Name]clusterset.Export{}
 	for _, x := range list {
 		is := *x
 		is.Slices = nil
-		for _, s := range x.Slices {
+		room := clusterset.MaxEndpoints
+		for _, s := range x.Slices[:min(len(x.Slices), clusterset.MaxSlices)] {
 			there := clusterset.Slice{Ports: s.Ports}
 			for _, p := range s.Endpoints {
 				a, shared := at[p.Address]
-				if !shared || !e.cfg.Mine(p.Address) {
+				if !shared || !e.cfg.Mine(p.Address) || room == 0 {
 					continue
 				}
+				room--
 				p.Address = a
 				there.Endpoints = append(there.Endpoints, p)
 			}
@@ -226,6 +233,9 @@ func (e *Exports) ServeServices(w http.ResponseWriter, r *http.Request, consumer
 		return
 	}
 	conn.SetReadDeadline(time.Time{})
+	if e.pace(consumerID).Wait(r.Context()) != nil {
+		return
+	}
 	e.begin(consumerID, ask.Namespaces, conn)
 	defer e.leave(consumerID, conn)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -235,6 +245,16 @@ func (e *Exports) ServeServices(w http.ResponseWriter, r *http.Request, consumer
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1))
 	}()
 	e.tell(ctx, conn, consumerID, terms.Contract, ask.Namespaces)
+}
+
+// pace is that of a consumer, whatever connections it opens.
+func (e *Exports) pace(consumerID string) *rate.Limiter {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.paces[consumerID] == nil {
+		e.paces[consumerID] = rate.NewLimiter(askRate, askBurst)
+	}
+	return e.paces[consumerID]
 }
 
 // begin notes what a consumer asks for. An earlier connection of it ends: whoever opens another has lost it.
