@@ -34,6 +34,7 @@ type Set struct {
 	Data     nftables.SetDatatype // of a map; TypeVerdict leads to chains
 	Elements []nftables.SetElement
 
+	Single  bool          // its addresses are no ranges, but one by one
 	Passing bool          // its elements have timeouts, one each; see Keeper.Renew
 	Room    uint32        // not 0: rules add the elements, at most so many
 	Lasts   time.Duration // timeout of elements that rules add
@@ -109,12 +110,12 @@ func fill(c *nftables.Conn, of *nftables.Set, was, is []nftables.SetElement) err
 
 // without gives the elements of a list that another has not, or with another value.
 func without(list, other []nftables.SetElement) (out []nftables.SetElement) {
-	values := map[string][]byte{}
+	values := map[string]nftables.SetElement{}
 	for _, e := range other {
-		values[string(e.Key)] = e.Val
+		values[string(e.Key)] = e
 	}
 	for _, e := range list {
-		if v, there := values[string(e.Key)]; !there || !slices.Equal(v, e.Val) {
+		if v, there := values[string(e.Key)]; !there || !slices.Equal(v.Val, e.Val) || !reflect.DeepEqual(v.VerdictData, e.VerdictData) {
 			out = append(out, e)
 		}
 	}
@@ -145,7 +146,7 @@ func (ch Chain) of(t *nftables.Table) *nftables.Chain {
 // of gives a set a number by which it is known in a transaction; the library would take one from a count that is nobody's to lock.
 func (s Set) of(t *nftables.Table, number int) *nftables.Set {
 	return &nftables.Set{
-		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: (s.Key == nftables.TypeIPAddr || s.Key == nftables.TypeIP6Addr) && s.Room == 0,
+		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: (s.Key == nftables.TypeIPAddr || s.Key == nftables.TypeIP6Addr) && s.Room == 0 && !s.Single,
 		Concatenation: len(nftables.ConcatSetTypeElements(s.Key)) > 1, IsMap: s.Data.Name != "", DataType: s.Data,
 		HasTimeout: s.Passing || s.Lasts > 0, Timeout: s.Lasts, Dynamic: s.Room > 0, Size: s.Room,
 	}

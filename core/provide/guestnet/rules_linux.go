@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -45,17 +44,12 @@ type family struct {
 }
 
 func families(network netplan.Cluster) []family {
-	const icmp = 8 // bytes of its own before the quote, in both (RFC 792, RFC 4443)
 	ipv4 := family{
 		table: nftables.TableFamilyIPv4, key: nftables.TypeIPAddr, source: nft.SourceAt, destination: nft.DestinationAt,
-		errors:    [][]expr.Any{nft.ICMP(3), nft.ICMP(11), nft.ICMP(12)}, // destination unreachable, time exceeded, parameter problem
+		errors:    nft.Errors4(),
 		guestMask: net.CIDRMask(netplan.GuestBits, 32), dns: network.DNS(), pods: network.Pods, services: network.Services,
 		guests: func(t Tenant) netip.Prefix { return t.Guests },
-		header: func(at uint32) *expr.Payload { return header(at, 4, checksumAt) },
-		// The quote's own checksum changes with it, and so ICMP's, over both, does not.
-		quoted: func(at uint32) *expr.Payload {
-			return &expr.Payload{Base: expr.PayloadBaseTransportHeader, Offset: icmp + at, Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: icmp + checksumAt}
-		},
+		header: nft.Header4, quoted: nft.Quoted4,
 	}
 	if !network.IPv6.Pods.IsValid() {
 		return []family{ipv4}
@@ -67,11 +61,8 @@ func families(network netplan.Cluster) []family {
 		guests: func(t Tenant) netip.Prefix { return t.Guests6 },
 		// The header has no checksum, but the module writes no flags without one. So that is said to be in the address, which is
 		// written after it.
-		header: func(at uint32) *expr.Payload { return header(at, 16, at) },
-		// Nor has the quote, so ICMP's changes.
-		quoted: func(at uint32) *expr.Payload {
-			return &expr.Payload{Base: expr.PayloadBaseTransportHeader, Offset: icmp + at, Len: 16, CsumType: expr.CsumTypeInet, CsumOffset: icmp6ChecksumAt}
-		},
+		header: func(at uint32) *expr.Payload { return nft.Header(at, 16, at) },
+		quoted: nft.Quoted6,
 	}}
 }
 
@@ -102,7 +93,7 @@ func (f family) of(tenants []Tenant) nft.Table {
 		rule(nft.Not(guest), accept()),
 		rule(asksDNS, accept()),
 	}, f.quotes(f.source, thereMap), [][]expr.Any{
-		rule(f.lookup(f.source, f.header(f.destination), thereMap), set(f.header(f.destination)), accept()),
+		rule(f.lookup(f.source, f.header(f.destination), thereMap), nft.Put(f.header(f.destination)), accept()),
 		rule(nft.DestinationWithin(f.services), nft.Drop()),
 	})...)
 	// A pod of the owner's that is shared with a home has an address of theirs for its guests, who ask for it or for a service that kube-proxy leads to
@@ -111,28 +102,28 @@ func (f family) of(tenants []Tenant) nft.Table {
 	chain("as", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, slices.Concat([][]expr.Any{
 		rule(nft.Not(nft.From(netplan.Bridge)), accept()),
 	}, f.quotes(f.destination, asMap), [][]expr.Any{
-		rule(f.lookup(f.destination, f.header(f.source), asMap), set(f.header(f.source))),
+		rule(f.lookup(f.destination, f.header(f.source), asMap), nft.Put(f.header(f.source))),
 	})...)
 	chain("shared", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+10, slices.Concat([][]expr.Any{
 		rule(nft.Not(guest), accept()),
 	}, f.quotes(f.source, sharedMap), [][]expr.Any{
-		rule(f.lookup(f.source, f.header(f.destination), sharedMap), set(f.header(f.destination)), mark(packetMark)),
+		rule(f.lookup(f.source, f.header(f.destination), sharedMap), nft.Put(f.header(f.destination)), nft.Mark(nft.PacketMark, noderoute.Mark)),
 	})...)
 	// Answers of guests to those here who asked them, and what they ask of the cluster's DNS, are for here.
 	chain("here", filter, nftables.ChainHookPrerouting, *nftables.ChainPriorityMangle,
 		rule(nft.Not(guest), accept()),
-		rule(asksDNS, mark(packetMark)),
-		rule(nft.Direction(nft.Reply), marked(connectionMark), mark(packetMark)),
+		rule(asksDNS, nft.Mark(nft.PacketMark, noderoute.Mark)),
+		rule(nft.Direction(nft.Reply), nft.Marked(nft.ConnectionMark, noderoute.Mark), nft.Mark(nft.PacketMark, noderoute.Mark)),
 	)
 	chain("begun", filter, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource-1,
-		append(begunHere, rule(nft.Direction(nft.Original), mark(connectionMark)))...)
+		append(begunHere, rule(nft.Direction(nft.Original), nft.Mark(nft.ConnectionMark, noderoute.Mark)))...)
 	// A guest takes the addresses of this cluster for those of its home, so it sees the one of its link.
 	chain("hide", nat, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource,
 		append(begunHere, rule(nft.SourceWithin(f.pods), []expr.Any{&expr.Masq{}}))...)
 	chain("back", filter, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+50, slices.Concat([][]expr.Any{
 		rule(nft.Not(toGuest), accept()),
 	}, f.quotes(f.destination, backMap), [][]expr.Any{
-		rule(f.lookup(f.destination, f.header(f.source), backMap), set(f.header(f.source))),
+		rule(f.lookup(f.destination, f.header(f.source), backMap), nft.Put(f.header(f.source))),
 	})...)
 	return t
 }
@@ -169,7 +160,7 @@ func (f family) maps(tenants []Tenant) []nft.Set {
 func (f family) quotes(guest uint32, in string) (rules [][]expr.Any) {
 	at := f.quoted(guest)
 	for _, kind := range f.errors {
-		rules = append(rules, rule(kind, f.lookup(guest, at, in), set(at)))
+		rules = append(rules, rule(kind, f.lookup(guest, at, in), nft.Put(at)))
 	}
 	return rules
 }
@@ -182,60 +173,7 @@ func (f family) lookup(guest uint32, service *expr.Payload, in string) []expr.An
 		second = unix.NFT_REG_2
 	}
 	return []expr.Any{
-		load(f.header(guest), 1), nft.Masked(f.guestMask, nil), load(service, second),
+		nft.Take(f.header(guest), 1), nft.Masked(f.guestMask, nil), nft.Take(service, second),
 		&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: in},
 	}
-}
-
-// More words for rules, beside those of nft; the comment is what `nft` calls it.
-
-const (
-	checksumAt      = 10 // in the IPv4 header (RFC 791)
-	icmp6ChecksumAt = 2  // in that of ICMPv6 (RFC 4443)
-)
-
-// header is an address in the packet's own header. TCP, UDP and ICMPv6 have it in their checksums (NFT_PAYLOAD_L4CSUM_PSEUDOHDR).
-func header(at, length, checksum uint32) *expr.Payload {
-	return &expr.Payload{
-		Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: length, CsumType: expr.CsumTypeInet, CsumOffset: checksum,
-		CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR,
-	}
-}
-
-func load(p *expr.Payload, register uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: p.Base, Offset: p.Offset, Len: p.Len}
-}
-
-// set is what follows a lookup: register 1 goes into the packet.
-func set(p *expr.Payload) []expr.Any {
-	write := *p
-	write.OperationType, write.SourceRegister = expr.PayloadWrite, 1
-	return []expr.Any{&write}
-}
-
-// packetMark is meta mark.
-func packetMark(write bool) expr.Any {
-	return &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: write}
-}
-
-// connectionMark is ct mark.
-func connectionMark(write bool) expr.Any {
-	return &expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: write}
-}
-
-// The one bit, and where it is; the others are others'.
-var (
-	bit  = binaryutil.NativeEndian.PutUint32(noderoute.Mark)
-	mask = binaryutil.NativeEndian.PutUint32(noderoute.MarkMask)
-	rest = binaryutil.NativeEndian.PutUint32(^uint32(noderoute.MarkMask))
-)
-
-// marked: MARK & noderoute.MarkMask == noderoute.Mark
-func marked(m func(write bool) expr.Any) []expr.Any {
-	return []expr.Any{m(false), nft.Masked(mask, nil), nft.Equal(bit)}
-}
-
-// mark: MARK set MARK & ~noderoute.MarkMask | noderoute.Mark
-func mark(m func(write bool) expr.Any) []expr.Any {
-	return []expr.Any{m(false), nft.Masked(rest, bit), m(true)}
 }

@@ -1,15 +1,12 @@
 package tenants
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,65 +157,30 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 	return result, s.tellLinks(ctx, believed)
 }
 
-// tenantsOf gives each consumer's services: what of it is believed is unique, within the range that the consumer named, and no more than
-// guestnet.MaxServices; the oldest of several counts. Those are believed by namespace; left is how many were too many, by the range of the
+// tenantsOf gives each consumer's services: what of it is believed (guestnet.Believe). left is how many were too many, by the range of the
 // consumer's guests. of gives the network of the consumer whose namespace it is. What one consumer says never makes the whole unusable.
 func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, believed map[string][]*corev1.Service, left map[string]int) {
-	all, believed, left = []guestnet.Tenant{}, map[string][]*corev1.Service{}, map[string]int{}
-	leads, within := map[string]guestnet.Services{}, map[string][2]netip.Prefix{} // by the range of guests
+	all = []guestnet.Tenant{}
+	within := map[string]guestnet.Range{} // by the range of guests
 	for _, n := range networks {
 		guests, err := netip.ParsePrefix(n.Guests)
-		if err != nil || guests.Bits() != netplan.GuestBits || leads[n.Guests] != nil {
+		if _, known := within[n.Guests]; err != nil || guests.Bits() != netplan.GuestBits || known {
 			continue
 		}
-		leads[n.Guests] = guestnet.Services{}
 		services, _ := netip.ParsePrefix(n.Services)
 		services6, _ := netip.ParsePrefix(n.Services6)
-		within[n.Guests] = [2]netip.Prefix{services, services6}
+		within[n.Guests] = guestnet.Range{services, services6}
 		guests6, _ := netip.ParsePrefix(n.Guests6)
-		all = append(all, guestnet.Tenant{Guests: guests, Guests6: guests6, Services: leads[n.Guests], Shared: n.SharedPods()})
+		all = append(all, guestnet.Tenant{Guests: guests, Guests6: guests6, Shared: n.SharedPods()})
 	}
-	oldest := make([]*corev1.Service, 0, len(list))
-	for i := range list {
-		oldest = append(oldest, &list[i])
-	}
-	slices.SortFunc(oldest, func(a, b *corev1.Service) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	leads, believed, left := guestnet.Believe(list, func(namespace string) (home string, named guestnet.Range) {
+		guests := of(namespace).Guests
+		return guests, within[guests]
 	})
-	twins := map[netip.Addr]bool{}
-	for _, service := range oldest {
-		guests := of(service.Namespace).Guests
-		for _, lead := range leadsOf(service) {
-			if twins[lead.here] || !inside(within[guests], lead.home) || leads[guests][lead.home].IsValid() {
-				continue
-			}
-			if len(leads[guests]) == guestnet.MaxServices {
-				left[guests]++
-				continue
-			}
-			leads[guests][lead.home], twins[lead.here] = lead.here, true
-			if lead.home.Is4() { // the one in variables
-				believed[service.Namespace] = append(believed[service.Namespace], service)
-			}
+	for i := range all {
+		if all[i].Services = leads[all[i].Guests.String()]; all[i].Services == nil {
+			all[i].Services = guestnet.Services{}
 		}
 	}
 	return all, believed, left
-}
-
-// lead is from an address of a service at home to the one of its twin here, of the same family.
-type lead struct{ home, here netip.Addr }
-
-func leadsOf(twin *corev1.Service) (list []lead) {
-	for _, ip := range twin.Spec.ClusterIPs {
-		here, err := netip.ParseAddr(ip)
-		home, none := netip.ParseAddr(twin.Annotations[kinds.AddressAnnotation(ip)])
-		if err == nil && none == nil && home.Is4() == here.Is4() && home.Zone() == "" {
-			list = append(list, lead{home, here})
-		}
-	}
-	return list
-}
-
-func inside(ranges [2]netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(ranges[:], func(p netip.Prefix) bool { return p.Contains(a) })
 }
