@@ -340,6 +340,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.Moves.SetupWithManager(mgr) },
 		func() error { return c.company.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr, mgr.GetCache()) },
+		func() error { return d.translate(ctx, mgr) },
 		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c) },
 		func() error { return d.countAnswers(ctx, mgr) },

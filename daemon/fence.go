@@ -20,11 +20,12 @@ import (
 	"kith.dev/core/provide/fence"
 	"kith.dev/core/provide/fenced"
 	"kith.dev/core/provide/guestnet"
+	"kith.dev/core/provide/translate"
 	"kith.dev/daemon/backend"
 )
 
-// newFence makes the fence around guests. The engine's ranges must be known.
-func (d *Daemon) newFence() (*fence.Fence, error) {
+// fenceConfig says what is fenced, and how guests are known. The engine's ranges must be known.
+func (d *Daemon) fenceConfig() fence.Config {
 	facts := d.engine.Facts()
 	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, NodeName: facts.NodeName, DNS: facts.Network.DNS(), IPv6: facts.Network.IPv6, Kernel: &d.kernel, Log: d.log}
 	if facts.GuestLinks {
@@ -36,7 +37,12 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 		cfg.Mark = filepath.Join(d.cfg.DataDir, "guests-here")
 	}
 	cfg.Changed = d.fenceMoved.Notify
-	f, err := fence.New(cfg)
+	return cfg
+}
+
+// newFence makes the fence around guests.
+func (d *Daemon) newFence() (*fence.Fence, error) {
+	f, err := fence.New(d.fenceConfig())
 	if err == nil {
 		d.follow(f)
 	}
@@ -186,6 +192,16 @@ func (d *Daemon) fenced(run func(context.Context) error) func(context.Context) e
 		}
 		return run(ctx)
 	}
+}
+
+// translate has guests to whom a network plugin gives addresses use those of their homes.
+func (d *Daemon) translate(ctx context.Context, mgr manager.Manager) error {
+	if d.engine.Facts().GuestLinks {
+		return nil // they have those
+	}
+	t := translate.New(d.fenceConfig())
+	go d.keep(ctx, "the addresses of guests' homes", t.Run)
+	return t.SetupWithManager(mgr)
 }
 
 // followGuests gives the fence of this cluster.

@@ -40,6 +40,7 @@ import (
 	"kith.dev/core/net/netplan"
 	"kith.dev/core/net/overlay"
 	"kith.dev/core/provide/fence"
+	"kith.dev/core/provide/translate"
 	"kith.dev/daemon/leader"
 )
 
@@ -193,22 +194,22 @@ func (n *Node) follow(ctx context.Context) error {
 	return err
 }
 
-// manager watches guests, and the pod of the kithd that works, and of all others nothing.
+// manager watches guests, and the pod of the kithd that works, and of all others nothing; the services that guests have of their homes.
 func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 	guests, err := labels.NewRequirement(v1alpha1.LabelConsumer, selection.Exists, nil)
 	if err != nil {
 		return nil, err
 	}
+	objects := translate.Cached()
+	objects[&corev1.Node{}] = cache.ByObject{Transform: slim}
+	objects[&corev1.Pod{}] = cache.ByObject{Transform: slim, Namespaces: map[string]cache.Config{
+		n.namespace:         {LabelSelector: labels.SelectorFromSet(labels.Set{leader.Label: "true"})},
+		cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*guests), FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", n.namespace)},
+	}}
 	mgr, err := ctrl.NewManager(n.cfg.REST, ctrl.Options{
 		Scheme: scheme, Logger: n.cfg.Controllers, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: new(true)}, GracefulShutdownTimeout: new(time.Second),
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Transform: slim, Namespaces: map[string]cache.Config{
-				n.namespace:         {LabelSelector: labels.SelectorFromSet(labels.Set{leader.Label: "true"})},
-				cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*guests), FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", n.namespace)},
-			}},
-			&corev1.Node{}: {Transform: slim},
-		}},
+		Cache: cache.Options{ByObject: objects},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("follow the cluster: %w", err)
@@ -243,12 +244,13 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// fence keeps guests of this node fenced: their way home is the overlay, as it is the tunnel's device on the gateway's node.
+// fence keeps guests of this node fenced, and leads them by the addresses of their homes. Their way home is the overlay, as it is the tunnel's device on the gateway's node.
 func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error {
-	f, err := fence.New(fence.Config{
+	cfg := fence.Config{
 		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, NodeName: n.cfg.Node, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
 		Kernel: &n.kernel, Log: n.cfg.Log,
-	})
+	}
+	f, err := fence.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -261,7 +263,9 @@ func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error
 	}
 	n.around.Store(f)
 	go n.keep(ctx, "the fence around guests", f.Run)
-	return nil
+	t := translate.New(cfg)
+	go n.keep(ctx, "the addresses of guests' homes", t.Run)
+	return t.SetupWithManager(mgr)
 }
 
 // keep runs a part until ctx ends.
@@ -364,7 +368,7 @@ func (n *Node) leave() error {
 		return nil
 	}
 	n.cfg.Log.Info("Kith is being removed: nothing of it stays on this node")
-	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links)
+	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links, translate.Table)
 }
 
 func gone(set *appsv1.DaemonSet, err error) bool {

@@ -119,6 +119,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 failCgroupV1: false
+evictionHard: {memory.available: 100Mi, nodefs.available: 2%%, imagefs.available: 2%%} # the disk is the machine's, which others fill
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 `
 

@@ -73,7 +73,7 @@ func (o *outpost) laptop(homes bool) {
 		target{what: "kubelet", at: "tcp:10.42.255.1:10250"},
 		target{what: "the bridge's address", at: "tcp:10.42.0.1:22"},
 		target{what: "API server", at: "tcp:10.42.255.1:6443", ofHome: homes},
-		target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: homes})
+		target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: true})
 }
 
 // attachedToNodes is the cluster corp, with the kithd of engine kubeconfig as a process of its first node.
@@ -120,6 +120,9 @@ func takesGuests(t *testing.T, at *lab.Laptop, node string) string {
 
 // settle makes the owner's pods and the contracts, and lists the targets that there are on every engine.
 func (o *outpost) settle(t *testing.T) {
+	for _, home := range []*lab.Laptop{o.alice, o.carol} {
+		addressesFrom(t, home, "10.42.0.150") // such as no pod of the owner's has: to a guest an address is its home's
+	}
 	kubectl(t, o.at, "create", "namespace", "den")
 	for _, n := range o.nodes {
 		apply(t, o.at, place("mine-"+n.Name(), "den", n.Name())+place("probe-"+n.Name(), "den", n.Name()))
@@ -154,7 +157,7 @@ func (o *outpost) settle(t *testing.T) {
 	}
 	if o.ofNodes {
 		add("API server", "tcp:"+address(t, o.at)+":6443")
-		add("service kubernetes", "tcp:10.43.0.1:443")
+		o.cluster = append(o.cluster, target{what: "service kubernetes", at: "tcp:10.43.0.1:443", ofHome: true})
 	}
 	o.cluster = append(o.cluster, target{what: "peer API", at: "tcp:" + address(t, o.at) + ":6450", ofKithd: true})
 	add("a neighbour on the LAN", "tcp:"+address(t, o.carol)+":6450")
@@ -470,9 +473,16 @@ func (o *outpost) rest(t *testing.T, guests map[string]string, kithd bool) {
 		list := slices.DeleteFunc(o.on(n.Name()), func(x target) bool { return x.what == "a guest of carol's" && !kithd })
 		open(t, "the owner's pod on "+n.Name(), list, o.sweep(t, "den", "probe-"+n.Name(), ats(list)...), kithd)
 	}
-	theirs := []target{{what: "a guest of its own home", at: "tcp:" + kubectl(t, o.at, "-n", o.twin, "get", "pod", "next", "-o", "jsonpath={.status.podIP}") + ":8080"}}
+	theirs := []target{
+		{what: "a guest of its own home", at: "tcp:" + kubectl(t, o.at, "-n", o.twin, "get", "pod", "next", "-o", "jsonpath={.status.podIP}") + ":8080"},
+		{what: "the same, by the address that home shows", at: "tcp:" + kubectl(t, o.alice, "-n", "shop", "get", "pod", "next", "-o", "jsonpath={.status.podIP}") + ":8080"},
+	}
 	if kithd {
-		theirs = append(theirs, target{what: "its home", at: "tcp:desk:80"})
+		theirs = append(theirs, target{what: "its home", at: "tcp:desk:80"},
+			target{what: "its home, by the ClusterIP there", at: "tcp:" + kubectl(t, o.alice, "-n", "shop", "get", "service", "desk", "-o", "jsonpath={.spec.clusterIP}") + ":80"},
+			target{what: "its home, by the name with the namespace", at: "tcp:desk.shop:80"},
+			target{what: "its home, by the whole name", at: "tcp:desk.shop.svc.cluster.local:80"},
+			target{what: "its home's API server, by the number", at: "tcp:" + kubectl(t, o.alice, "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}") + ":443"})
 	}
 	for guest, on := range guests {
 		got := o.sweep(t, o.twin, guest, ats(slices.Concat(o.on(on), theirs))...)

@@ -259,7 +259,13 @@ func (s *server) story(t *testing.T, alice *lab.Laptop, nodes []*lab.Laptop, rig
 						return why
 					}
 				}
-				return reaches(t, at, "shop", guest.Metadata.Name, "http://web/")
+				number := kubectl(t, at, "-n", "shop", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+				for _, host := range []string{"web", "web.shop", "web.shop.svc.cluster.local", number} {
+					if why := reaches(t, at, "shop", guest.Metadata.Name, "http://"+host+"/"); why != "" {
+						return why
+					}
+				}
+				return ""
 			})
 			if out := kubectl(t, at, "-n", "shop", "logs", guest.Metadata.Name); !strings.Contains(out, "listens on") {
 				t.Errorf("%s: logs of %s: %q", when, guest.Metadata.Name, out)
@@ -294,7 +300,12 @@ func (s *server) story(t *testing.T, alice *lab.Laptop, nodes []*lab.Laptop, rig
 	}
 
 	kubectl(t, corp, "delete", "namespace", "shop", "--wait=false")
-	t.Log(s.helm(t, "uninstall", "kith"))
+	out, err := chart.Helm(t.Context(), corp, "uninstall", "kith")
+	if err != nil {
+		said, _ := corp.Kubectl(t.Context(), "-n", serverNamespace, "logs", "-l", "app.kubernetes.io/component=uninstall", "--tail=-1", "--prefix")
+		t.Fatalf("%v\n%s", err, said)
+	}
+	t.Log(out)
 	kubectl(t, corp, "delete", "namespace", serverNamespace)
 	kubectl(t, corp, "delete", "pod", "own", "--grace-period=1")
 	var gone, come []string
@@ -324,7 +335,7 @@ func (s *server) bare(t *testing.T) {
 	kubectl(t, s.at, "delete", "crd", "--all", "--timeout=3m")
 	kubectl(t, s.at, "delete", "clusterrole", "kith:tenant", "--ignore-not-found")
 	kubectl(t, s.at, "delete", "priorityclass", "kith-guest", "--ignore-not-found")
-	if _, stderr, err := s.at.Exec(t.Context(), "sh", "-c", "nft delete table ip kith-fence; nft delete table ip6 kith-fence; nft delete table ip kith-limits; nft delete table arp kith-links; nft delete table bridge kith-links; nft delete table ip kith-guests; true"); err != nil {
+	if _, stderr, err := s.at.Exec(t.Context(), "sh", "-c", "nft delete table ip kith-fence; nft delete table ip6 kith-fence; nft delete table ip kith-limits; nft delete table arp kith-links; nft delete table bridge kith-links; nft delete table ip kith-guests; nft delete table ip kith-translate; true"); err != nil {
 		t.Fatal(err, stderr)
 	}
 }

@@ -32,6 +32,7 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 			t.Errorf("%s has %s at home and %q at bob's, want one of %s at home", f.name, f.ip, real[f.name], there)
 		}
 	}
+	addressesFrom(t, m.bob, "10.42.0.150") // such as no pod of alice's has
 	own := kubectl(t, m.bob, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "-o", "jsonpath={.metadata.name}")
 	kubectl(t, m.bob, "wait", "--for=condition=Ready", "pod/"+own, "--timeout=3m")
 	owner := kubectl(t, m.bob, "get", "pod", own, "-o", "jsonpath={.status.podIP}")

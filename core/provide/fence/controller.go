@@ -43,9 +43,9 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 		})).
 		WithOptions(controller.Options{NewQueue: queue.New})
 	if f.cfg.Group == 0 {
-		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
-			Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeMoved})).
-			WatchesRawSource(source.Kind[client.Object](here, &corev1.Pod{}, all, predicate.NewPredicateFuncs(f.asksOf), predicate.Funcs{UpdateFunc: movedOrEnded}))
+		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), Moved())).
+			Watches(&corev1.Node{}, all, builder.WithPredicates(NodeMoved())).
+			WatchesRawSource(source.Kind[client.Object](here, &corev1.Pod{}, all, predicate.NewPredicateFuncs(f.asksOf), Moved()))
 		if f.cfg.NodeName != "" { // else no guest is to run here
 			b.WatchesRawSource(source.Kind[client.Object](here, &coordinationv1.Lease{}, all, predicate.NewPredicateFuncs(func(client.Object) bool { return f.asks() })))
 		}
@@ -131,9 +131,15 @@ func Lease(node string) cache.ByObject {
 	return cache.ByObject{Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {FieldSelector: fields.OneTermEqualSelector("metadata.name", node)}}}
 }
 
+// Moved passes updates of pods by which it may be told anew whose an address is.
+func Moved() predicate.Predicate { return predicate.Funcs{UpdateFunc: movedOrEnded} }
+
+// NodeMoved is Moved of nodes.
+func NodeMoved() predicate.Predicate { return predicate.Funcs{UpdateFunc: nodeMoved} }
+
 func nodeMoved(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-	return !slices.Equal(podRanges(a), podRanges(b)) || !maps.Equal(addressesOf([]corev1.Node{*a}), addressesOf([]corev1.Node{*b}))
+	return !slices.Equal(podRanges(a), podRanges(b)) || !maps.Equal(AddressesOf([]corev1.Node{*a}), AddressesOf([]corev1.Node{*b}))
 }
 
 // guests are pods of others here.

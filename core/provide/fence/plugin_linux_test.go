@@ -412,3 +412,23 @@ func TestAnAddressOfNoRangeIsClosed(t *testing.T) {
 	w.expect("host", "10.99.0.9", "far")
 	w.expect("own", internet, "lan")
 }
+
+// TestWhatWasLedIsJudgedByWhereItGoes: core/provide/translate leads a guest to who has an address at home, and marks that. What leads it elsewhere
+// without is closed, and the mark opens nothing.
+func TestWhatWasLedIsJudgedByWhereItGoes(t *testing.T) {
+	w := newPlugin(t, false)
+	f := w.byAddress()
+	w.settled(f, guestsOfAlice())
+	w.nft(`table ip led {
+  chain services { type nat hook prerouting priority dstnat - 10
+    ip daddr 10.99.0.1 ct mark set 0x10000000 dnat to ` + kinIP + `
+    ip daddr 10.99.0.2 ct mark set 0x10000000 dnat to ` + ownPod + `
+    ip daddr 10.99.0.3 ct mark set 0x10000000 dnat to ` + strangerIP + `
+    ip daddr 10.99.0.4 ct mark set 0x10000000 dnat to ` + hostLAN + `
+    ip daddr 10.99.0.5 dnat to ` + kinIP + `
+  }
+}`)
+	w.expect("guest", "10.99.0.1", "kin")
+	w.unanswered("guest", "10.99.0.2", "10.99.0.3", "10.99.0.4", "10.99.0.5")
+	w.expect("own2", "10.99.0.2", "own") // whom it is none of the fence's business to judge
+}

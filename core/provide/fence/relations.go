@@ -97,7 +97,7 @@ type guestAddresses struct{ all, apart []netip.Prefix }
 // in. An address of a node's own is nobody's guest's, whoever claims it: closed, it would cut the node off. Who claims it is awaited as one without
 // an address is.
 func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
-	list, plugin, nodes := map[string]guestAddresses{}, Plugin{}, addressesOf(o.nodes)
+	list, plugin, nodes := map[string]guestAddresses{}, Plugin{}, AddressesOf(o.nodes)
 	nodes[c.Node] = true
 	for _, n := range o.nodes {
 		if n.Name == c.NodeName {
@@ -145,6 +145,34 @@ func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
 	return list, plugin
 }
 
+// Guests are addresses of a consumer's guests.
+type Guests struct{ All, Here []netip.Addr } // in the cluster, and of these on this node
+
+// GuestsOf gives the addresses of each consumer's guests, by compact ID. One that two of them claim is nobody's, as to the fence.
+func (c Config) GuestsOf(pods []corev1.Pod, nodes []corev1.Node) map[string]Guests {
+	all, plugin := c.addresses(objects{pods: pods, nodes: nodes})
+	claims := map[netip.Prefix]int{}
+	for _, is := range all {
+		for _, a := range slices.Compact(slices.SortedFunc(slices.Values(is.all), netip.Prefix.Compare)) {
+			claims[a]++
+		}
+	}
+	guests := map[string]Guests{}
+	for consumer, is := range all {
+		for _, a := range slices.Compact(slices.SortedFunc(slices.Values(is.all), netip.Prefix.Compare)) {
+			if claims[a] > 1 || !a.Addr().Is4() {
+				continue
+			}
+			of := guests[consumer]
+			if of.All = append(of.All, a.Addr()); slices.Contains(plugin.Here, a.Addr()) {
+				of.Here = append(of.Here, a.Addr())
+			}
+			guests[consumer] = of
+		}
+	}
+	return guests
+}
+
 // isRemade reports whether a pod that has an address is about to have another: its sandbox is gone, as after the machine was started anew, and the
 // kubelet said so before it makes the next.
 func isRemade(pod *corev1.Pod) bool {
@@ -167,7 +195,8 @@ func podAddresses(pod *corev1.Pod) (list []netip.Addr) {
 	return list
 }
 
-func addressesOf(nodes []corev1.Node) map[netip.Addr]bool {
+// AddressesOf are the nodes' own addresses, which are nobody's guests'.
+func AddressesOf(nodes []corev1.Node) map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, n := range nodes {
 		for _, is := range n.Status.Addresses {

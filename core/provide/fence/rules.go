@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -171,9 +170,10 @@ func (f family) guest() [][]expr.Any {
 }
 
 // tenant is what its guests may reach. Their home may have the addresses of the owner's pods, so a port of this host that leads to
-// one of those would lead to who has the address there: they are closed before. Nor is home's address ever anybody's here.
+// one of those would lead to who has the address there: they are closed before. Nor is home's address ever anybody's here. What core/provide/translate
+// led there, to a range of home's by its name here, it marked.
 func (f family) tenant(t Tenant) [][]expr.Any {
-	rules := [][]expr.Any{rule(translated(), nft.Not(askedWithin(f.Services)), f.reject())}
+	rules := [][]expr.Any{rule(f.ledElsewhere(), nft.Not(askedWithin(f.Services)), f.reject())}
 	if f.shares(t) && f.Group != 0 {
 		rules = append(rules, rule(meantForHere(), f.toShared(t), accept()))
 	}
@@ -186,6 +186,14 @@ func (f family) tenant(t Tenant) [][]expr.Any {
 		rules = append(rules, goTo("internet"))
 	}
 	return append(rules, f.reject())
+}
+
+// ledElsewhere matches what was asked for as something else, but for what Kith itself led where a plugin gives addresses.
+func (f family) ledElsewhere() []expr.Any {
+	if f.Group != 0 {
+		return translated()
+	}
+	return rule(nft.Not(nft.Marked(nft.ConnectionMark, noderoute.Mark)), translated())
 }
 
 // toGuestsOf matches what goes to guests of a tenant that are there.
@@ -220,11 +228,7 @@ func (f family) toShared(t Tenant) []expr.Any {
 }
 
 // meantForHere matches what a guest asked for by an address that is the owner's pod's for it (noderoute.Mark); without the mark the same address is home's.
-func meantForHere() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, nft.Masked(binaryutil.NativeEndian.PutUint32(noderoute.MarkMask), nil), nft.Equal(binaryutil.NativeEndian.PutUint32(noderoute.Mark)),
-	}
-}
+func meantForHere() []expr.Any { return nft.Marked(nft.PacketMark, noderoute.Mark) }
 
 // fromTunnel: a home reaches its own guests, and what of the owner's pods is shared with it; our guests at providers reach our own pods, and each other by this way. Whether a peer
 // may send from an address was for the gateway to say.
