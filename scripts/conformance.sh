@@ -2,8 +2,8 @@
 # Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
 # (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
 # usage: conformance.sh [all | build | RUN | again RUN | sample [LIST] | report]
-# RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps, scheduling, and kubelet,
-# which is virtual-kubelet's own tests.
+# RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps, scheduling; kubelet, which is
+# virtual-kubelet's own tests; and foreign, those of the network with their pods in a cluster that is not Kith's (scripts/foreign.sh).
 # sample: the tests that LIST names (test/conformance/sample.txt), with every pod at a peer; none of them may fail.
 # again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was. A run may be made in pieces so.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
@@ -188,6 +188,13 @@ case ${1:-all} in
     laptops "$2"
     again "$2"
     ;;
+  foreign) # the lab is the test's own
+    build
+    failed=0
+    go test -tags lab,soak -count=1 -timeout 90m -v -run '^TestUpstreamsNetworkTestsInAForeignCluster$' ./test/e2e || failed=$?
+    echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)" >"$out/results/foreign/facts"
+    exit "$failed"
+    ;;
   kubelet)
     trap down EXIT
     kubelet
@@ -206,5 +213,5 @@ case ${1:-all} in
     go build -o "$out/report" ./test/conformance/report
     "$out/report" -out docs/conformance.md "$out/results"
     ;;
-  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling kubelet again sample report)" >&2; exit 2 ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling kubelet foreign again sample report)" >&2; exit 2 ;;
 esac

@@ -14,6 +14,8 @@ type set struct{ name, title, about string }
 var sets = []set{
 	{"kubelet", "virtual-kubelet's own tests", "The package test/e2e of virtual-kubelet, which tests a node by pods that name it " +
 		"(`spec.nodeName`). Nothing is pinned and the node keeps its taint: the scheduler has no part in it."},
+	{"foreign", "sig-network in somebody else's cluster", "The Conformance tests of the network, with every pod on the two nodes of a cluster that kubeadm made, " +
+		"with flannel as its network plugin and CoreDNS in pods; Kith is there by its chart (docs/pods.md says what is different there)."},
 	{"networkpolicy", "NetworkPolicy", "All tests of NetworkPolicy but those of features that few plugins have (SCTP, ending ports)."},
 	{"node", "sig-node", "The tests of sig-node that are neither Conformance nor NodeConformance, of features that are stable."},
 	{"apps", "sig-apps", "StatefulSets, Jobs and the other controllers: the tests of sig-apps that are not Conformance, of features that are stable."},
