@@ -72,6 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	try("take Kith's word off the other nodes", cfg.cleanNodes)
 	try("remove Kith's objects", cfg.removeObjects)
 	try("remove Kith's kinds", cfg.removeKinds)
+	try("remove the namespace of volumes", cfg.removeVolumes)
 	try("remove the rest", cfg.removeRest)
 	return errors.Join(errs...)
 }
@@ -258,6 +259,28 @@ func (c Config) removeKinds(ctx context.Context) error {
 		return c.Client.Delete(ctx, o)
 	})
 }
+
+// removeVolumes removes the namespace of claims by which peers' volumes are at home (core/consume/volumes), if nobody has data in it: claims stay for
+// their owner to look at.
+func (c Config) removeVolumes(ctx context.Context) error {
+	return c.each(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), func(o *metav1.PartialObjectMetadata) error {
+		if o.Name != volumesNamespace {
+			return nil
+		}
+		held := partial(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+		if err := c.Client.List(ctx, held, client.InNamespace(o.Name)); err != nil {
+			return fmt.Errorf("look whether namespace %s holds claims: %w", o.Name, err)
+		}
+		if n := len(held.Items); n > 0 {
+			c.Log.Warn("a namespace stays, for it holds data; delete it when they are wanted no more", "namespace", o.Name, "claims", n)
+			return nil
+		}
+		return c.Client.Delete(ctx, o)
+	}, managed)
+}
+
+// volumesNamespace is volumes.Namespace, whose room is not linked for that.
+const volumesNamespace = v1alpha1.VirtualNodePrefix + "volumes"
 
 func (c Config) removeRest(ctx context.Context) error {
 	var errs []error

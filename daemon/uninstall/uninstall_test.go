@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/volumes"
 )
 
 func scheme() *runtime.Scheme {
@@ -49,7 +50,7 @@ func TestWhatIsKithsGoesAndNothingElse(t *testing.T) {
 		contract.Finalizers = []string{v1alpha1.FinalizerContract}
 		kiths := []client.Object{
 			contract, &v1alpha1.Peer{ObjectMeta: named("", "alice", nil)}, &v1alpha1.SharingPolicy{ObjectMeta: named("", "default", nil)},
-			&corev1.Namespace{ObjectMeta: named("", "shop-x", consumer)},
+			&corev1.Namespace{ObjectMeta: named("", "shop-x", consumer)}, &corev1.Namespace{ObjectMeta: named("", volumes.Namespace, ours)},
 			&corev1.Node{ObjectMeta: named("", "kith-alice", peer)}, &coordinationv1.Lease{ObjectMeta: named("kube-node-lease", "kith-alice", nil)},
 			&coordinationv1.Lease{ObjectMeta: named("kith-system", "kith", nil)},
 			&apiextensionsv1.CustomResourceDefinition{ObjectMeta: named("", "peers.kith.dev", nil)},
@@ -121,5 +122,18 @@ func TestWithAKithdThatRunsOnNothingIsTakenAway(t *testing.T) {
 	}
 	if !slices.Contains(told, "end all contracts") || !slices.Contains(told, "remove Kith's kinds") {
 		t.Errorf("told was %q", told)
+	}
+}
+
+// Data are nobody's to delete but their owner's.
+func TestClaimsAndTheirNamespaceStay(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: named(volumes.Namespace, "data", ours)}
+	ns := &corev1.Namespace{ObjectMeta: named("", volumes.Namespace, ours)}
+	c := fake.NewClientBuilder().WithScheme(scheme()).WithObjects(ns, claim).Build()
+	if err := (Config{Client: c, Log: slog.New(slog.DiscardHandler)}).removeVolumes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !there(c, ns) || !there(c, claim) {
+		t.Error("a namespace with data went")
 	}
 }

@@ -335,6 +335,7 @@ func (s *server) bare(t *testing.T) {
 	kubectl(t, s.at, "delete", "crd", "--all", "--timeout=3m")
 	kubectl(t, s.at, "delete", "clusterrole", "kith:tenant", "--ignore-not-found")
 	kubectl(t, s.at, "delete", "priorityclass", "kith-guest", "--ignore-not-found")
+	kubectl(t, s.at, "delete", "namespace", "kith-volumes", "--ignore-not-found")
 	if _, stderr, err := s.at.Exec(t.Context(), "sh", "-c", "nft delete table ip kith-fence; nft delete table ip6 kith-fence; nft delete table ip kith-limits; nft delete table arp kith-links; nft delete table bridge kith-links; nft delete table ip kith-guests; nft delete table ip kith-translate; true"); err != nil {
 		t.Fatal(err, stderr)
 	}
