@@ -88,7 +88,7 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	}
 	asked := r.Question[0]
 	name := strings.ToLower(asked.Name)
-	if local, ok := imported(name); ok { // a guest's clusterset is that of its home
+	if local, ok := v1alpha1.ImportedName(name); ok { // a guest's clusterset is that of its home
 		name = local
 	}
 	switch {
@@ -115,23 +115,6 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	q := r.Copy()
 	q.Question[0].Name = here
 	return t.next.ServeDNS(ctx, changed{w, backward{asked, here, of}.change}, q)
-}
-
-// imported gives the name here of a service that clusters have in common (KEP-1645), as its clusterset's name is asked for: the endpoints of a
-// ServiceImport are those of a Service of Kith's. False: it is no such name.
-func imported(name string) (local string, ok bool) {
-	rest, ok := strings.CutSuffix(name, ".svc.clusterset.local.")
-	labels := strings.Split(rest, ".")
-	if !ok || len(labels) < 2 {
-		return "", false
-	}
-	service := len(labels) - 2
-	before := labels[:service]
-	if len(before) == 2 && !strings.HasPrefix(before[0], "_") { // a pod of one cluster
-		before = before[:1]
-	}
-	parts := slices.Concat(before, []string{v1alpha1.ImportedService(labels[service]), labels[service+1]})
-	return strings.Join(parts, ".") + "." + zones[0], true
 }
 
 func noSuchName(r *dns.Msg) *dns.Msg {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kith.dev/core/agree/kinds"
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/netplan"
 	"kith.dev/core/provide/guestnet"
 )
@@ -69,6 +70,9 @@ func (t *Tenant) here(name string) (here string, changed, ok bool) {
 		}
 		to, _ := t.Ranges.Here(at) // itself, if it is not in any
 		return nameOf(to), true, true
+	}
+	if local, is := v1alpha1.ImportedName(name); is { // a guest's clusterset is that of its home
+		name = local
 	}
 	before, namespace, zone, is := inside(name)
 	if !is {
