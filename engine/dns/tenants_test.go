@@ -76,6 +76,7 @@ func must(t *testing.T, err error) {
 func cluster(t *testing.T) plugin.Handler {
 	records := map[string]string{
 		"web.shop.svc.cluster.local.": "A 10.43.0.1", "web.shop-x.svc.cluster.local.": "A 10.43.0.2",
+		"web.shop.svc.clusterset.local.": "A 10.43.0.3", v1alpha1.ImportedService("web") + ".shop-x.svc.cluster.local.": "A 10.43.0.4",
 		"s-0.s.shop-x.svc.cluster.local.": "A 10.76.0.9", "kubernetes.default.svc.cluster.local.": "A 10.43.0.1",
 		"alias.shop-x.svc.cluster.local.":          "CNAME web.shop-x.svc.cluster.local.",
 		"_http._tcp.web.shop-x.svc.cluster.local.": "SRV 0 100 80 web.shop-x.svc.cluster.local.",
@@ -108,6 +109,10 @@ func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 		{guest, "alias.shop.svc.cluster.local.", "web.shop.svc.cluster.local."},
 		{guest, "_http._tcp.web.shop.svc.cluster.local.", "web.shop.svc.cluster.local."},
 		{guest, "2.0.43.10.in-addr.arpa.", "web.shop.svc.cluster.local."},
+		{own, "web.shop.svc.clusterset.local.", "10.43.0.3"},
+		{guest, "web.shop.svc.clusterset.local.", "10.43.0.4"}, // what its home imports
+		{guest, "web.lab.svc.clusterset.local.", ""},
+		{guest, "web.shop.clusterset.local.", ""},
 		{guest, "example.org.", "192.0.2.1"},
 		{guest, "kubernetes.default.svc.cluster.local.", ""},
 		{guest, "web.lab.svc.cluster.local.", ""},
