@@ -127,30 +127,37 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
 	}
-	up := o.upstreams()
+	up, imports := o.upstreams(), false
 	instance, err := o.start(ctx, up)
 	if err != nil {
 		return fmt.Errorf("DNS server on %s port %d: %w", o.NodeIP, o.Port, err)
 	}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	defined, known := o.importsDefined(ctx, log), false
 	for {
 		select {
 		case <-ctx.Done():
 			instance.ShutdownCallbacks()
 			return instance.Stop()
+		case <-defined:
+			defined, known = nil, true
 		case <-tick.C:
 		}
 		now := o.upstreams()
-		if now.String() == up.String() && slices.Equal(now.asked(), up.asked()) {
+		moved := now.String() != up.String() || !slices.Equal(now.asked(), up.asked())
+		if !moved && imports == known {
 			continue
 		}
-		next, err := instance.Restart(o.corefile(now))
+		next, err := instance.Restart(o.corefile(now, known))
 		if err != nil {
-			log.Warn("cluster DNS keeps asking the old servers", "servers", up.asked(), "err", err)
+			log.Warn("cluster DNS keeps asking the old servers, and knows no more than before", "servers", up.asked(), "err", err)
 			continue
 		}
-		instance, up = next, now
+		instance, up, imports = next, now, known
+		if !moved {
+			continue
+		}
 		if err := WriteResolvConf(o); err != nil {
 			log.Warn("pods with the host's DNS keep asking the old servers", "err", err)
 		}
@@ -163,16 +170,25 @@ func (o Options) upstreams() resolver { return upstreams(resolvConfs, o.NodeIP, 
 // start waits for the port, which a server that is just ending may still hold.
 func (o Options) start(ctx context.Context, up resolver) (instance *caddy.Instance, err error) {
 	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		instance, err = caddy.Start(o.corefile(up))
+		instance, err = caddy.Start(o.corefile(up, false))
 		return err == nil || !strings.Contains(err.Error(), "address already in use"), nil
 	})
 	return instance, err
 }
 
-func (o Options) corefile(up resolver) caddy.CaddyfileInput {
+// corefile is the configuration; imports: the cluster has ServiceImports. Without them the plugin would wait for them, and answer nothing meanwhile.
+func (o Options) corefile(up resolver, imports bool) caddy.CaddyfileInput {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n loadbalance\n cache 30 {\n  disable success cluster.local clusterset.local\n  disable denial cluster.local clusterset.local\n }\n", o.Port, o.NodeIP)
-	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {\n  multicluster clusterset.local\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
+	zones := "cluster.local in-addr.arpa ip6.arpa"
+	if imports {
+		zones = "cluster.local clusterset.local in-addr.arpa ip6.arpa"
+	}
+	fmt.Fprintf(&b, " podnames\n kubernetes %s {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n", zones, o.Kubeconfig)
+	if imports {
+		b.WriteString("  multicluster clusterset.local\n")
+	}
+	fmt.Fprintf(&b, " }\n %s\n", handBack)
 	if len(up.asked()) > 0 {
 		b.WriteString(" forward .")
 		for _, s := range up.asked() {

@@ -76,7 +76,8 @@ func TestResolvedsListIsReadWhenTheFirstIsLoopback(t *testing.T) {
 func TestCorefileParses(t *testing.T) {
 	o := Options{NodeIP: netip.MustParseAddr("10.42.255.1"), Port: 10053, Kubeconfig: "/pki/dns.kubeconfig"}
 	for _, up := range []resolver{{}, {servers: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}} {
-		input := o.corefile(up)
+		imports := len(up.servers) > 0
+		input := o.corefile(up, imports)
 		blocks, err := caddyfile.Parse("Corefile", strings.NewReader(string(input.Contents)), directives)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, input.Contents)
@@ -84,6 +85,9 @@ func TestCorefileParses(t *testing.T) {
 		_, forwards := blocks[0].Tokens["forward"]
 		if len(blocks) != 1 || blocks[0].Keys[0] != ".:10053" || forwards != (len(up.servers) > 0) {
 			t.Errorf("%d blocks, keys %v, forwards %t in\n%s", len(blocks), blocks[0].Keys, forwards, input.Contents)
+		}
+		if text := string(input.Contents); strings.Contains(text, "multicluster clusterset.local") != imports || strings.Contains(text, "cluster.local clusterset.local in-addr") != imports {
+			t.Errorf("imports %t:\n%s", imports, text)
 		}
 		var _ caddy.Input = input
 	}

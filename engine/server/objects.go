@@ -53,6 +53,7 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		rbacac.PolicyRule().WithAPIGroups("").WithResources("services", "pods", "namespaces").WithVerbs("list", "watch"),
 		rbacac.PolicyRule().WithAPIGroups("discovery.k8s.io").WithResources("endpointslices").WithVerbs("list", "watch"),
 		rbacac.PolicyRule().WithAPIGroups("multicluster.x-k8s.io").WithResources("serviceimports").WithVerbs("list", "watch"),
+		rbacac.PolicyRule().WithAPIGroups("apiextensions.k8s.io").WithResources("customresourcedefinitions").WithResourceNames("serviceimports.multicluster.x-k8s.io").WithVerbs("list", "watch"),
 	), force))
 	applied(client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
 		WithRoleRef(rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(dnsUser)).
@@ -152,7 +153,7 @@ func storageClass(ctx context.Context, client kubernetes.Interface) error {
 func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) error {
 	first, ready := true, s.begin("objects of the cluster")
 	if err := s.insist(ctx, "objects of the cluster", func() error {
-		err := errors.Join(multicluster(ctx, s.definitions), objects(ctx, s.client, s.config), s.joinObjects(ctx))
+		err := errors.Join(objects(ctx, s.client, s.config), s.joinObjects(ctx))
 		if first { // what fails now may have worked at an earlier start, and a cluster needs its DNS
 			first = false
 			ready()

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -64,7 +63,6 @@ type server struct {
 	began   time.Time
 
 	apiServices apiregistration.APIServiceInterface
-	definitions apiextensions.CustomResourceDefinitionInterface
 }
 
 // Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended. stores is who it is: on what a newer
@@ -216,11 +214,6 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	if s.client, err = kubernetes.NewForConfig(rest); err != nil {
 		return err
 	}
-	definitions, err := apiextensions.NewForConfig(rest)
-	if err != nil {
-		return err
-	}
-	s.definitions = definitions.CustomResourceDefinitions()
 	registration, err := apiregistration.NewForConfig(rest)
 	if err != nil {
 		return err

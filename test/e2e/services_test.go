@@ -71,6 +71,19 @@ spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: c, image: "kith.dev/echo:1", imagePullPolicy: Never}]
 `)
+	for _, p := range []*lab.Laptop{w.alice, w.bob} { // by which its cluster knows the kinds
+		if out, err := p.Kubectl(t.Context(), "get", "serviceimports", "-A"); err == nil {
+			t.Errorf("%s has the kinds before anybody wants them: %s", p.Name(), out)
+		}
+		kith(t, p, "share", "--services", "elsewhere")
+		eventually(t, time.Minute, p.Name()+" has the kinds", func() string {
+			out, err := p.Kubectl(t.Context(), "get", "serviceexports,serviceimports", "-A")
+			if err != nil {
+				return out + err.Error()
+			}
+			return ""
+		})
+	}
 	apply(t, w.bob, hello("hello", "  ports: [{name: http, port: 80, targetPort: 8080}]\n  trafficDistribution: PreferClose\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 10}}"))
 
 	w.run("neither owner's word is enough alone", func(t *testing.T) {

@@ -57,7 +57,8 @@ type Set struct {
 	cfg     Config
 	ctx     context.Context // of what is watched
 	exports cache.SharedIndexInformer
-	begun   atomic.Bool // the cluster has the kinds, and ServiceExports are known
+	definer client.Client // which reads past caches
+	begun   atomic.Bool   // the cluster has the kinds, and ServiceExports are known
 	inbox   queue.Inbox
 
 	changed notify.Broadcast // what this cluster exports, or who may have it, may be otherwise
@@ -87,7 +88,12 @@ func NewSet(ctx context.Context, mgr manager.Manager, agreed *ledger.Ledger, sel
 	if err != nil {
 		return nil, fmt.Errorf("client for definitions of kinds: %w", err)
 	}
+	direct, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("client for definitions of kinds: %w", err)
+	}
 	s := newSet(ctx, Config{Self: self, Ledger: agreed, Kube: kube, MCS: imports, Log: log})
+	s.definer = direct
 	review := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		s.Review()
 		return nil
@@ -132,6 +138,7 @@ func peerChanged(e event.UpdateEvent) bool {
 
 // begin waits until the cluster has the kinds, and follows what is exported.
 func (s *Set) begin(ctx context.Context, kinds metadataclient.Interface) error {
+	go s.define(ctx)
 	if !s.defined(ctx, kinds) {
 		return nil
 	}

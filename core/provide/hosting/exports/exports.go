@@ -138,7 +138,7 @@ func (e *Exports) look(ctx context.Context) (all bool) {
 		}
 		list := slices.DeleteFunc(slices.Clone(own), func(x *clusterset.Export) bool { return !sharing.Common(x.Namespace, policy, patterns) })
 		if len(list) > clusterset.MaxServices {
-			e.cfg.Log.Warn("a peer may have more services than can be told; the last by name are left out", "peer", peer.Name, "services", len(list), "most", clusterset.MaxServices)
+			e.cfg.Log.Warn("a peer may have more services than can be told; the last by name are left out", "peer", peer.Name, "exported", len(list), "most", clusterset.MaxServices)
 			list = list[:clusterset.MaxServices]
 		}
 		at, err := e.cfg.Share(ctx, id, e.podsOf(list))
