@@ -106,7 +106,7 @@ func (l *Linker) addresses(ctx context.Context, peer *v1alpha1.Peer, pods []v1al
 				}
 			}
 		}
-		if !kept {
+		if !kept || len(list) == netplan.MaxShared {
 			left++
 			continue
 		}
@@ -124,8 +124,12 @@ func sorted(ports []v1alpha1.SharedPort) []v1alpha1.SharedPort {
 	ports = slices.SortedFunc(slices.Values(ports), func(a, b v1alpha1.SharedPort) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
-	return slices.Compact(ports)
+	ports = slices.Compact(ports)
+	return ports[:min(len(ports), mostPorts)]
 }
+
+// mostPorts of one pod are shared, as many as a Peer's status has room for.
+const mostPorts = 256
 
 // aliased has each range of the peer's address space have an alias here. The caller has the turn.
 func (l *Linker) aliased(p *plan, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {

@@ -155,4 +155,11 @@ func TestTranslatedPodsAreSharedByTheirOwnTranslation(t *testing.T) {
 	if want, _ := bob.pair(alice).Guests.ToAlias(pod); at[pod] != want || bob.peer(alice).Status.Network.Shared[0].Address != want.String() {
 		t.Errorf("%v, want %s", at, want)
 	}
+	var many []string
+	for i := range netplan.MaxShared + 1 {
+		many = append(many, fmt.Sprintf("10.42.3.%d", i+1))
+	}
+	if at, err := bob.linker.Share(t.Context(), alice.me.ID().String(), sharedPods(many...)); !errors.Is(err, ErrNoRoom) || len(at) != netplan.MaxShared {
+		t.Errorf("%d have addresses: %v", len(at), err)
+	}
 }
