@@ -117,9 +117,6 @@ func (e *Exports) look(ctx context.Context) (all bool) {
 	now := e.cfg.Ledger.Now()
 	all = true
 	own, known := e.cfg.Own.Exports()
-	if !known { // it says when it is
-		return true
-	}
 	slices.SortFunc(own, func(a, b *clusterset.Export) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name.Name, b.Name.Name))
 	})
@@ -135,6 +132,9 @@ func (e *Exports) look(ctx context.Context) (all bool) {
 		}
 		if !asked && (len(policy) > 0 || peer.Status.Network == nil || len(peer.Status.Network.Shared) == 0) {
 			continue // what it asked for before this process started, it asks for again
+		}
+		if !known && len(policy) > 0 {
+			continue // it says when it is; that the owner has taken his word back holds without
 		}
 		list := slices.DeleteFunc(slices.Clone(own), func(x *clusterset.Export) bool { return !sharing.Common(x.Namespace, policy, patterns) })
 		if len(list) > clusterset.MaxServices {

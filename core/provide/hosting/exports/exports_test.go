@@ -289,10 +289,18 @@ func TestWhatIsSharedStaysWhileNobodyAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy.Spec.Services = nil
+	w.mu.Lock()
+	w.known = false // as where the kinds are gone
+	w.mu.Unlock()
 	if err := w.client.Update(t.Context(), &policy); err != nil {
 		t.Fatal(err)
 	}
 	if w.e.look(t.Context()); !asked() {
 		t.Error("the owner took his word back, and it is shared")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.shared) != 0 {
+		t.Errorf("%v is shared", w.shared)
 	}
 }
