@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/base/backoff"
 	"kith.dev/core/trust/identity"
+	"kith.dev/core/trust/wire"
 )
 
 const (
@@ -212,11 +213,11 @@ func (p *Peer) speak(ctx context.Context, patterns []string) error {
 }
 
 // hear takes in what the peer exports until the connection ends.
-func (p *Peer) hear(ctx context.Context, in reader, patterns []string) error {
+func (p *Peer) hear(ctx context.Context, in *wire.Lines, patterns []string) error {
 	heard := map[Name]bool{}
 	for {
 		var tell Tell
-		if err := in.next(&tell); err != nil {
+		if err := in.Next(&tell); err != nil {
 			return err
 		}
 		if err := p.pace.Wait(ctx); err != nil {

@@ -1,13 +1,11 @@
 package clusterset
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"reflect"
 	"strings"
 	"time"
 
@@ -230,35 +228,14 @@ var bound = wire.Bound{Factor: 12, Slack: 64 << 10}
 
 // ReadAsk reads a consumer's line.
 func ReadAsk(r io.Reader) (a Ask, err error) {
-	if err = lines(r, maxAsk).next(&a); err == nil {
+	if err = lines(r, maxAsk).Next(&a); err == nil {
 		err = a.Check()
 	}
 	return a, err
 }
 
-// reader reads lines of one side.
-type reader struct{ in *bufio.Scanner }
-
-func lines(r io.Reader, most int) reader {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, most)
-	return reader{s}
-}
-
-// next decodes the next line; io.EOF at the end.
-func (l reader) next(into any) error {
-	if !l.in.Scan() {
-		if err := l.in.Err(); err != nil {
-			return err
-		}
-		return io.EOF
-	}
-	raw := l.in.Bytes()
-	if err := shapes[reflect.TypeOf(into)].Check(raw, bound); err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
-}
+// lines reads those of one side.
+func lines(r io.Reader, most int) *wire.Lines { return wire.NewLines(r, most, messages, bound) }
 
 // Line is a message as it is written.
 func Line(message any) ([]byte, error) {
@@ -269,13 +246,7 @@ func Line(message any) ([]byte, error) {
 	return append(raw, '\n'), err
 }
 
-var shapes = func() map[reflect.Type]*wire.Shape {
-	types := &wire.Types{Fold: true}
-	return map[reflect.Type]*wire.Shape{
-		reflect.TypeFor[*Ask]():  types.Of(reflect.TypeFor[Ask]()),
-		reflect.TypeFor[*Tell](): types.Of(reflect.TypeFor[Tell]()),
-	}
-}()
+var messages = wire.Messages(Ask{}, Tell{})
 
 // affinity of a service, as Kubernetes has it.
 func (e *Export) affinity() *corev1.SessionAffinityConfig {

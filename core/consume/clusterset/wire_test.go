@@ -118,7 +118,7 @@ func FuzzTell(f *testing.F) {
 		in := lines(strings.NewReader(text), maxLine)
 		for range 10 {
 			var tell Tell
-			if err := in.next(&tell); err != nil {
+			if err := in.Next(&tell); err != nil {
 				return
 			}
 			if tell.Check(there) != nil || tell.Export == nil {

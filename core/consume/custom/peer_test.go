@@ -25,6 +25,7 @@ import (
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/wire"
 )
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -115,7 +116,7 @@ type provider struct {
 	peer  *Peer
 	conns chan net.Conn
 	conn  net.Conn
-	lines *Lines
+	lines *wire.Lines
 	no    atomic.Pointer[peering.Problem]
 
 	ensured chan string

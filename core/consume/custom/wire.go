@@ -1,7 +1,6 @@
 package custom
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -201,36 +200,9 @@ func (a *Ask) CheckKinds() error {
 	return nil
 }
 
-// Lines reads the messages of one side.
-type Lines struct{ in *bufio.Scanner }
-
-// NewLines reads lines of at most so many bytes of content.
-func NewLines(r io.Reader, most int) *Lines {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, most+maxOther)
-	return &Lines{s}
+// NewLines reads the messages of one side, with at most so many bytes of content.
+func NewLines(r io.Reader, most int) *wire.Lines {
+	return wire.NewLines(r, most+maxOther, messages, bound)
 }
 
-// Next decodes the next line; io.EOF at the end.
-func (l *Lines) Next(into any) error {
-	if !l.in.Scan() {
-		if err := l.in.Err(); err != nil {
-			return err
-		}
-		return io.EOF
-	}
-	raw := l.in.Bytes()
-	if err := shapes[reflect.TypeOf(into)].Check(raw, bound); err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
-}
-
-// shapes are those of both sides' lines.
-var shapes = func() map[reflect.Type]*wire.Shape {
-	types := &wire.Types{Fold: true}
-	return map[reflect.Type]*wire.Shape{
-		reflect.TypeFor[*Ask]():  types.Of(reflect.TypeFor[Ask]()),
-		reflect.TypeFor[*Tell](): types.Of(reflect.TypeFor[Tell]()),
-	}
-}()
+var messages = wire.Messages(Ask{}, Tell{})

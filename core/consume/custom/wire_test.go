@@ -26,7 +26,7 @@ func TestCost(t *testing.T) {
 	} {
 		wiretest.Row{
 			What: c.what, From: c.from, Max: c.max, Type: c.of,
-			Taken:  func(text []byte) error { return shapes[reflect.PointerTo(c.of)].Check(text, bound) },
+			Taken:  func(text []byte) error { return messages[reflect.PointerTo(c.of)].Check(text, bound) },
 			Decode: func(text []byte) { _ = json.Unmarshal(text, reflect.New(c.of).Interface()) },
 		}.Check(t)
 	}

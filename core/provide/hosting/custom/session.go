@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/custom"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/wire"
 )
 
 // annotationContent on an object has the digest of what its home put, and annotationGeneration the generation that this made.
@@ -315,7 +316,7 @@ func (s *session) tell(line custom.Tell) error {
 }
 
 // hear does what the consumer says, of each object in its order.
-func (s *session) hear(ctx context.Context, in *custom.Lines) error {
+func (s *session) hear(ctx context.Context, in *wire.Lines) error {
 	pace := s.o.pace(s.consumer.ID)
 	var queues [workers]chan custom.Ask
 	parts, ctx := errgroup.WithContext(ctx)

@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/custom"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/wire"
 )
 
 var (
@@ -76,7 +77,7 @@ type talk struct {
 	client  *dynamicfake.FakeDynamicClient
 	objects *Objects
 	conn    net.Conn
-	lines   *custom.Lines
+	lines   *wire.Lines
 	ended   chan error
 }
 
