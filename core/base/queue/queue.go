@@ -1,8 +1,8 @@
 // Package queue makes the work queues of controllers, and serves queues without one.
 //
-// Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics
-// that nobody here reads, and a timer that keeps them up to date twice a second: with a dozen controllers these were most of
-// what woke an idle daemon. An Inbox adds requests that come from no watch. The package must never hold state of its own.
+// Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics that nobody here reads, with a
+// timer that keeps them up to date twice a second, and another that looks each ten seconds whether to log what waits: with two dozen controllers
+// these were most of what woke an idle daemon. An Inbox adds requests that come from no watch. The package must never hold state of its own.
 package queue
 
 import (
@@ -11,22 +11,37 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	_ "kith.dev/core/base/queue/unmeasured"
 )
 
-// New makes a queue that does not wake up by itself. Its name is left out: only queues with a name have metrics.
+// New makes a queue for a controller. Its name is left out: only queues with a name have metrics.
 func New(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return priorityqueue.New("", func(o *priorityqueue.Opts[reconcile.Request]) {
-		o.RateLimiter, o.Log = limiter, logr.Discard()
+	return Of(limiter)
+}
+
+// Of makes a queue that does not wake up by itself.
+func Of[R comparable](limiter workqueue.TypedRateLimiter[R]) workqueue.TypedRateLimitingInterface[R] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[R]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[R]{Clock: tickless{}}),
 	})
 }
+
+// tickless is the clock of a queue: timers come when something in it is due, but no ticks, by which it would look again each ten seconds.
+type tickless struct{ clock.RealClock }
+
+func (tickless) NewTicker(time.Duration) clock.Ticker { return never{} }
+
+type never struct{}
+
+func (never) C() <-chan time.Time { return nil }
+func (never) Stop()               {}
 
 // Serve calls serve for what is in the queue, for so many at a time, until ctx ends, and then shuts the queue down. What gives an error is
 // called for again, later each time, as the queue's limiter says; errors are the caller's to log. It is for what begins and ends with a peer: a

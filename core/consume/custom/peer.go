@@ -194,7 +194,7 @@ func (p *Peer) speak(ctx context.Context, rules []*rule, objects []cache.SharedI
 	defer conn.Close()
 	s := &session{
 		p: p, rules: rules, objects: objects, conn: conn, kinds: make([]kindState, len(rules)), abroad: map[Key]State{}, sent: map[Key]string{}, no: map[Key]objectRefusal{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](200*time.Millisecond, longestPause)),
+		queue: queue.Of(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](200*time.Millisecond, longestPause)),
 	}
 	first := Ask{}
 	for _, r := range rules {

@@ -101,8 +101,7 @@ func New(cfg Config) (*Reflector, error) {
 	r := &Reflector{
 		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{},
 		record: cfg.Recorder,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
+		queue:  queue.Of(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
 	for _, k := range kinds.Reflected() {

@@ -48,8 +48,7 @@ type eventKey struct {
 
 func newMirror(n *Node) *mirror {
 	return &mirror{n: n, known: map[string]int32{}, limit: rate.NewLimiter(eventsPerSecond, eventsBurst),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[eventKey](time.Second, time.Minute))}
+		queue: queue.Of(workqueue.NewTypedItemExponentialFailureRateLimiter[eventKey](time.Second, time.Minute))}
 }
 
 // ofPods and ofOthers are called for each event abroad that came, changed or expired.

@@ -165,8 +165,7 @@ func New(cfg Config) (*Node, error) {
 		finished:  map[key]types.UID{},
 		back:      make(chan struct{}, 1),
 		state:     state{there: presence.Presence{State: presence.Reachable}, resources: countable(cfg.Resources), labels: cfg.Labels},
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
+		queue:     queue.Of(workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
 	n.pods = newInformer(n.homePodChanged)
 	n.pods.listed = n.synced
