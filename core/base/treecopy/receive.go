@@ -52,6 +52,7 @@ type receiver struct {
 	used    map[uint64]bool // inodes here that have several names, and a place in this copy
 	buffer  []byte
 	names   []byte
+	dirty   int // bytes written of which the disk was not told
 	stats   Stats
 }
 
@@ -507,6 +508,10 @@ func (r *receiver) data(payload []byte) error {
 	if err := t.write(b, block*blockSize); err != nil {
 		return fmt.Errorf("%s: %w", t.entry.Name, err)
 	}
+	if r.dirty += len(b); r.dirty >= dirtyMost {
+		r.dirty = 0
+		_ = unix.SyncFileRange(int(t.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // an error is told by the end's Syncfs, too
+	}
 	if w != nil && w.left == 0 {
 		delete(r.pending, number)
 		if t.lists--; t.lists == 0 && t.whole {
@@ -515,6 +520,9 @@ func (r *receiver) data(payload []byte) error {
 	}
 	return nil
 }
+
+// dirtyMost is after how many bytes the disk begins to write: the kernel would wait for more, and the end for all of it.
+const dirtyMost = 8 << 20
 
 // write writes a block; in a file that had nothing there, what is zero stays a hole.
 func (t *target) write(b []byte, at int64) error {

@@ -63,7 +63,7 @@ const tellEvery = time.Second
 
 // forward carries frames one way. It ends without an error after the receiver's result, which it reads.
 func forward(ctx context.Context, from io.Reader, to io.Writer, limit *rate.Limiter, tell func(Progress), result *Stats) error {
-	in, out := bufio.NewReaderSize(from, 256<<10), bufio.NewWriterSize(to, 256<<10)
+	in, out := bufio.NewReaderSize(from, buffered), bufio.NewWriterSize(to, buffered)
 	var buffer []byte
 	var is Progress
 	var told time.Time

@@ -275,11 +275,14 @@ type stream struct {
 	told   bool // the other end knows that this one gave up
 }
 
+// buffered is what is read and written at once of what is small. It is less than a block, which so is copied past the buffer.
+const buffered = 16 << 10
+
 // outMost is how much waits to go out at most; more keeps whoever puts waiting.
 const outMost = 1 << 20
 
 func newStream(conn io.ReadWriteCloser) *stream {
-	s := &stream{in: bufio.NewReaderSize(conn, 256<<10), done: make(chan struct{})}
+	s := &stream{in: bufio.NewReaderSize(conn, buffered), done: make(chan struct{})}
 	s.change = sync.NewCond(&s.mu)
 	s.close = conn.Close
 	quiet := time.AfterFunc(silence, func() { conn.Close() })
