@@ -27,6 +27,7 @@ type side struct {
 // other, this, this, other, and so on. A group or figure that only one of them has is not compared.
 func against(ctx context.Context, o options) error {
 	this, other := side{".", report.New()}, side{o.against, report.New()}
+groups:
 	for _, g := range groups {
 		if len(o.only) > 0 && !slices.Contains(o.only, g.name) {
 			continue
@@ -41,8 +42,8 @@ func against(ctx context.Context, o options) error {
 					log.Printf("%s in %s: %v", g.name, s.dir, err)
 					s.report.Failed = append(s.report.Failed, fmt.Sprintf("%s in %s: %v", g.name, s.dir, err))
 				}
-				if ctx.Err() != nil {
-					return ctx.Err()
+				if ctx.Err() != nil { // what was measured until then is told
+					break groups
 				}
 			}
 		}

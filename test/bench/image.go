@@ -117,6 +117,11 @@ func image(ctx context.Context, r *rig) error {
 
 // fetch gives the megabytes per second of one answer of so many bytes.
 func fetch(ctx context.Context, by *http.Client, url string, want int) (float64, error) {
+	return fetchInto(ctx, by, url, want, io.Discard, func() error { return nil })
+}
+
+// fetchInto does so into something, which is asked to keep it at the end.
+func fetchInto(ctx context.Context, by *http.Client, url string, want int, into io.Writer, keep func() error) (float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
@@ -127,9 +132,12 @@ func fetch(ctx context.Context, by *http.Client, url string, want int) (float64,
 		return 0, err
 	}
 	defer resp.Body.Close()
-	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, make([]byte, 1<<20)) // as containerd reads (core/content.Copy)
+	n, err := io.CopyBuffer(struct{ io.Writer }{into}, resp.Body, make([]byte, 1<<20)) // as containerd reads (core/content.Copy)
 	if err == nil && (resp.StatusCode != http.StatusOK || n != int64(want)) {
 		err = fmt.Errorf("%s: %s, %d bytes for %d", url, resp.Status, n, want)
+	}
+	if err == nil {
+		err = keep()
 	}
 	return float64(n) / 1e6 / time.Since(began).Seconds(), err
 }

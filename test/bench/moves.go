@@ -91,10 +91,25 @@ func moves(ctx context.Context, r *rig) error {
 			if err != nil {
 				return err
 			}
-			r.report.Pair("files of a volume, copied "+where, "MB/s", "volume move", float64(movesAll)/1e6/took.Seconds(), "plain TLS", speed)
+			copied := float64(movesAll) / 1e6 / took.Seconds()
+			r.report.Pair("files of a volume, copied "+where, "MB/s", "volume move", copied, "plain TLS", speed)
+			if speed, err = r.fetchFile(ctx, direct, plain.URL); err != nil {
+				return err
+			}
+			r.report.Pair("files of a volume, on the disk "+where, "MB/s", "volume move", copied, "plain TLS into a file", speed)
 		}
 	}
 	return nil
+}
+
+// fetchFile has as many bytes on the disk that bob's volumes are on.
+func (r *rig) fetchFile(ctx context.Context, by *http.Client, url string) (speed float64, err error) {
+	f, err := os.CreateTemp(r.bob.Path("/var/lib/kith/k8s/storage"), "plain")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	return fetchInto(ctx, by, url, movesAll, f, f.Sync)
 }
 
 // storage has alice's contract grant some.

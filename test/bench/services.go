@@ -20,19 +20,24 @@ func services(ctx context.Context, r *rig) error {
 		return err
 	}
 	defer r.remove(ctx, r.alice, namespace, p.Name)
-	twins, err := r.bob.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelHomeNamespace + "=" + namespace})
+	return r.serve(ctx, "service", p.Name, r.bob)
+}
+
+// serve makes Services of an app and reports, as figures of what, when their endpoints are ready at home and at a peer.
+func (r *rig) serve(ctx context.Context, what, app string, peer *node) error {
+	twins, err := peer.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelHomeNamespace + "=" + namespace})
 	if err != nil || len(twins.Items) != 1 {
-		return fmt.Errorf("the twin of %s at bob: %d namespaces, %w", namespace, len(twins.Items), err)
+		return fmt.Errorf("the twin of %s at %s: %d namespaces, %w", namespace, peer.Name(), len(twins.Items), err)
 	}
 	for i := range 2 * r.rounds {
-		if err := r.service(ctx, fmt.Sprintf("service-%d", i), p.Name, twins.Items[0].Name); err != nil {
+		if err := r.service(ctx, what, fmt.Sprintf("service-%d", i), app, peer, twins.Items[0].Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *rig) service(ctx context.Context, name, app, twin string) error {
+func (r *rig) service(ctx context.Context, what, name, app string, peer *node, twin string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name}
@@ -40,7 +45,7 @@ func (r *rig) service(ctx context.Context, name, app, twin string) error {
 	for i, at := range []struct {
 		n         *node
 		namespace string
-	}{{r.alice, namespace}, {r.bob, twin}} {
+	}{{r.alice, namespace}, {peer, twin}} {
 		w, err := at.n.kube.DiscoveryV1().EndpointSlices(at.namespace).Watch(ctx, of)
 		if err != nil {
 			return err
@@ -65,11 +70,11 @@ func (r *rig) service(ctx context.Context, name, app, twin string) error {
 		return err
 	}
 	ms := func(t time.Time) float64 { return float64(t.Sub(began).Microseconds()) / 1000 }
-	r.report.Add("service: created, until the API server's answer", "ms", float64(answered.Microseconds())/1000)
-	r.report.Add("service: created, until its endpoints are ready at home", "ms", ms(home))
-	r.report.Add("service: created, until its endpoints are ready at the peer", "ms", ms(there))
-	r.report.Add("service: the API server's answer, until its endpoints are ready at the peer", "ms", ms(there)-float64(answered.Microseconds())/1000)
-	r.report.Add("service: endpoints ready at the peer - at home", "ms", ms(there)-ms(home))
+	r.report.Add(what+": created, until the API server's answer", "ms", float64(answered.Microseconds())/1000)
+	r.report.Add(what+": created, until its endpoints are ready at home", "ms", ms(home))
+	r.report.Add(what+": created, until its endpoints are ready at the peer", "ms", ms(there))
+	r.report.Add(what+": the API server's answer, until its endpoints are ready at the peer", "ms", ms(there)-float64(answered.Microseconds())/1000)
+	r.report.Add(what+": endpoints ready at the peer - at home", "ms", ms(there)-ms(home))
 	if err := r.alice.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}

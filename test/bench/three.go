@@ -19,8 +19,8 @@ import (
 	"kith.dev/test/lab"
 )
 
-// third lets a guest at bob send to one at carol, by way of their home and then directly, and by turns to a pod at home, which is the first half of
-// that way. Three laptops share the machine, in a lab of their own: what the other groups measure is for two.
+// third makes Services of a guest at bob and sees when carol has their endpoints. Then it lets that guest send to one at carol, by way of their home
+// and then directly, and by turns to a pod at home, which is the first half of that way. Three laptops share the machine, in a lab of their own: what the other groups measure is for two.
 func third(ctx context.Context, r *rig) (err error) {
 	home, down, err := three(ctx, r, "third")
 	defer func() { err = errors.Join(err, down()) }()
@@ -37,6 +37,13 @@ func third(ctx context.Context, r *rig) (err error) {
 			return err
 		}
 		at[name] = p.Status.PodIP
+	}
+	carol, err := connect(home.lab.Laptop("carol"))
+	if err != nil {
+		return err
+	}
+	if err := home.serve(ctx, "service of a guest at bob", "near", carol); err != nil {
+		return err
 	}
 	if err := home.farAndNear(ctx, r, "by home", at); err != nil {
 		return err

@@ -40,6 +40,7 @@ var targets = []target{
 	{figure: "rolling update of ten pods on two peers, an image that only home has / one that is everywhere", atMost: true, bound: 1.3},
 	{figure: "TCP, pod to pod, tunnel, eight streams / one", bound: 1},
 	{figure: "1000 objects of a custom kind: rate, in step at the peer / written at home", bound: 0.5},
+	{figure: "service of a guest at bob: endpoints ready at the peer - at home", atMost: true, bound: 40},
 	{figure: "TCP, guest to guest of another provider, one stream, by home / to home", bound: 0.65},
 	{figure: "TCP, guest to guest of another provider, eight streams, by home / to home", bound: 0.65},
 	{figure: "TCP, guest to guest of another provider, one stream, directly / to home", bound: 0.9},
