@@ -116,6 +116,18 @@ func world() *apitest.Backend {
 			"shop/guest": {Namespace: "shop", Name: "guest", Guest: "bob", State: api.PodFailing, Laptop: "alice", Causes: []api.Cause{{Reason: api.CauseCrashes, Laptop: "alice", Who: api.WhoHome, What: "container a ends again and again", Do: "`kith why` at home says more"}}},
 			"shop/far":   {Namespace: "shop", Name: "far", State: api.PodReady, Laptop: "bob", Since: now.Add(-time.Hour), Causes: []api.Cause{{Reason: api.CauseRuns, Laptop: "bob", Who: api.WhoNobody, What: "it runs on bob"}}},
 		},
+		Offers: map[string]api.Offered{
+			"bob": {Peer: "bob", ID: bobID, Policy: "family", Has: api.Resources{"cpu": "1", "memory": "2Gi", "pods": "40"},
+				Policies: api.List[api.PolicyLook]{
+					{Name: "lab", Priority: 20, Not: api.NotForLabels}, {Name: "family", Priority: 10, Selected: api.SelectedByID, Applies: true}, {Name: "default", Selected: api.SelectedEverybody, Reason: api.NoOfferPaused, Why: "sharing is paused (SharingPolicy default)"},
+				},
+				Resources: api.List[api.OfferedResource]{
+					{Name: "cpu", Offered: "2", Bound: api.BoundByOwnPods, Policy: "6", Amount: "6", Others: "0", Allocatable: "8", OwnPods: "6", Granted: "0", Has: "1"},
+					{Name: "ephemeral-storage", Offered: "10Gi", Bound: api.BoundByDisk, Policy: "50%", Amount: "50Gi", Others: "0", Allocatable: "100Gi", OwnPods: "1Gi", Granted: "0", Disk: "10Gi"},
+				}},
+			"carol": {Peer: "car\x1b[2Jol", ID: carolID, Policy: "default", Reason: api.NoOfferPaused, Why: "sharing is paused (SharingPolicy default)",
+				Policies: api.List[api.PolicyLook]{{Name: "default", Selected: api.SelectedEverybody, Applies: true, Reason: api.NoOfferPaused, Why: "sharing is paused (SharingPolicy default)"}}},
+		},
 		Config: []byte("apiVersion: v1\nkind: Config\n"),
 		Findings: []api.Finding{
 			{Area: api.AreaEngine, Name: "api-server", State: api.CheckOK, What: "the API server answers in 3ms, Kubernetes v1.36.3"},
@@ -208,6 +220,7 @@ func TestGolden(t *testing.T) {
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family",
 			"share --resource nvidia.com/gpu=1 --device-runtime-class nvidia", "share --gpu half", "share --resource widget=1", "share --device-runtime-class No!"},
+		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
 		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"top":      {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},

@@ -54,6 +54,9 @@ What is set goes to the policy "default", which is for everybody, unless --polic
 peers (with commas) or to a label selector on Peer objects (it has a = or is a single !key). Peers that were accepted here
 may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.
 
+One policy counts for a peer: of those that select it the one with the highest priority, then the first by name; policies do not add up.
+"kith share explain PEER" says which that is, what the peer would be offered now, and what keeps it from more.
+
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).`,
 		Example: `  kith share
@@ -66,6 +69,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --internet=false
   kith share --direct
   kith share --services 'shop,team-*'
+  kith share explain bob
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -120,6 +124,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 		}
 		return program.Print(p.Program, []api.Policy{set}, policyListing)
 	}
+	c.AddCommand(p.shareExplainCommand())
 	return c
 }
 

@@ -19,6 +19,7 @@ const (
 	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
 	PathWithdraw   = "/v1/peers/{peer}/withdraw" // POST → Peer
 	PathEnd        = "/v1/peers/{peer}/end"      // POST with EndOptions as query → Peer, long
+	PathOffered    = "/v1/peers/{peer}/offered"  // GET Offered: what this machine would offer it now, and why no more
 	PathRequests   = "/v1/requests"              // GET []Request
 	PathRequest    = "/v1/requests/{id}"         // GET an incoming Request
 	PathAccept     = "/v1/requests/{id}/accept"  // POST Accept → Request

@@ -74,6 +74,8 @@ type Backend interface {
 	VerifyContract(ctx context.Context, contract api.Contract) (api.VerifyResult, error)
 
 	Policies(ctx context.Context) ([]api.Policy, error)
+	// Offered says what a peer would be offered here now, and why no more. A whole ID need not be known.
+	Offered(ctx context.Context, peer string) (api.Offered, error)
 	// SetPolicy applies the change to the policy of that name, which it makes when there is none. The Server has
 	// checked the form of what is in the change.
 	SetPolicy(ctx context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error)

@@ -75,6 +75,7 @@ var routes = []route{
 	}},
 
 	{"GET", api.PathPolicies, short, list(Backend.Policies)},
+	{"GET", api.PathOffered, short, about("peer", Backend.Offered)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
 	{"POST", api.PathUndo, short, func(c *call) (any, error) { return c.Undo(c.ctx, c.dry) }},
 

@@ -38,12 +38,13 @@ type Backend struct {
 	Report    []byte            // that BugReport gives
 	Stored    []api.Image
 	Use       []api.Top
-	Reasons   map[string]api.Why // of Why, by namespace/name
-	Fail      error              // when set, every call ends with it
-	AskAnswer error              // what a peer answers to Ask; nil is yes
-	AskBlock  chan struct{}      // when set, Ask with Wait waits for it, or for ctx
-	Calls     []string           // what was called, with its arguments
-	Looking   chan struct{}      // when set, Doctor waits for it, or for ctx
+	Reasons   map[string]api.Why     // of Why, by namespace/name
+	Offers    map[string]api.Offered // of Offered, by peer
+	Fail      error                  // when set, every call ends with it
+	AskAnswer error                  // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{}          // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string               // what was called, with its arguments
+	Looking   chan struct{}          // when set, Doctor waits for it, or for ctx
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -445,6 +446,16 @@ func (b *Backend) Policies(context.Context) ([]api.Policy, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Shared), b.called("Policies")
+}
+
+func (b *Backend) Offered(_ context.Context, peer string) (api.Offered, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	offered, known := b.Offers[peer]
+	if err := b.called("Offered", peer); err != nil || known {
+		return offered, err
+	}
+	return api.Offered{}, api.NotFound("peer", peer, "kith peers")
 }
 
 func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyChange, dry api.DryRun) (api.Policy, error) {

@@ -1,7 +1,6 @@
 package sharing
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,10 +32,12 @@ type OfferInput struct {
 	Most *corev1.ResourceList
 }
 
-// Refusal is the error of Offer: nothing can be offered, and why, in words the peer's owner may read.
+// Refusal is the error of Offer: nothing can be offered, and why.
 type Refusal struct {
-	Reason string
-	Passes bool // by itself: nobody decided so
+	Why    api.NoOffer
+	Of     corev1.ResourceName // that there is none of, where it is about one
+	Reason string              // in words that the peer's owner may read
+	Passes bool                // by itself: nobody decided so
 }
 
 func (r *Refusal) Error() string { return r.Reason }
@@ -48,39 +49,72 @@ var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
 // bounded by what is asked, by what the owner said yes to and by what there is. The error is
 // a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
 func Offer(in OfferInput) (corev1.ResourceList, error) {
-	if in.Policy == nil {
-		return nil, &Refusal{Reason: "no SharingPolicy here offers anything to this peer"}
+	offer, _, no := Weigh(in)
+	if no != nil {
+		return nil, no
 	}
-	if in.Policy.Spec.Paused {
-		return nil, &Refusal{Reason: fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
+	return offer, nil
+}
+
+// Part is what is offered of one resource, and what keeps it from being more.
+type Part struct {
+	Name    corev1.ResourceName
+	Amount  resource.Quantity // what the policy's amount comes to here
+	Offered resource.Quantity
+	Bound   api.BoundBy
+}
+
+// less bounds the part.
+func (p *Part) less(most resource.Quantity, by api.BoundBy) {
+	if most.Cmp(p.Offered) < 0 {
+		p.Offered, p.Bound = most.DeepCopy(), by
 	}
-	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
-		return nil, &Refusal{Reason: "no node here takes guests now", Passes: true}
+}
+
+// Weigh is Offer, with the parts by resource. Parts are there when nothing is offered as well, unless that is for no policy or no node.
+func Weigh(in OfferInput) (corev1.ResourceList, []Part, *Refusal) {
+	no := in.closed()
+	if in.Policy == nil || len(in.Supply.Nodes) == 0 {
+		return nil, nil, no
 	}
 	amounts := Amounts(in.Policy, in.Supply.Nodes)
-	offer := corev1.ResourceList{}
-	for name, amount := range amounts {
-		left := in.free(name, amount)
-		if asked, ok := in.Asked[name]; ok && asked.Cmp(left) < 0 {
-			left = asked.DeepCopy()
+	offer, parts := corev1.ResourceList{}, []Part{}
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		part := in.free(name, amounts[name])
+		if asked, ok := in.Asked[name]; ok {
+			part.less(asked, api.BoundByAsked)
 		}
 		if in.Most != nil {
-			if most := (*in.Most)[name]; most.Cmp(left) < 0 {
-				left = most.DeepCopy()
-			}
+			part.less((*in.Most)[name], api.BoundByAccepted)
 		}
-		if left.Sign() > 0 {
-			offer[name] = left
+		if parts = append(parts, part); part.Offered.Sign() > 0 {
+			offer[name] = part.Offered
 		}
 	}
 	for _, name := range essential {
-		if _, ok := offer[name]; !ok {
-			return nil, &Refusal{Reason: in.why(name, amounts)}
+		if _, ok := offer[name]; !ok && no == nil {
+			no = in.why(name, amounts)
 		}
 	}
 	in.littleScratch(offer)
 	in.noStorage(offer)
-	return offer, nil
+	for i := range parts {
+		parts[i].less(offer[parts[i].Name], api.BoundByNotAsked)
+	}
+	return offer, parts, no
+}
+
+// closed says why nothing is offered whatever there is; nil when something may be.
+func (in *OfferInput) closed() *Refusal {
+	switch {
+	case in.Policy == nil:
+		return &Refusal{Why: api.NoOfferPolicy, Reason: "no SharingPolicy here offers anything to this peer"}
+	case in.Policy.Spec.Paused:
+		return &Refusal{Why: api.NoOfferPaused, Reason: fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
+	case len(in.Supply.Nodes) == 0: // a policy's absolute amounts would be promised on no node at all
+		return &Refusal{Why: api.NoOfferNodes, Reason: "no node here takes guests now", Passes: true}
+	}
+	return nil
 }
 
 // noStorage: room for volumes is promised to those who ask for it, and stays promised to those who have it.
@@ -119,22 +153,23 @@ func (in *OfferInput) littleScratch(offer corev1.ResourceList) {
 }
 
 // free is what of the amount is promised to nobody, and is there: in use by none of the owner's pods, or the peer's already.
-func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) resource.Quantity {
+func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) Part {
+	part := Part{Name: name, Amount: amount, Offered: amount.DeepCopy(), Bound: api.BoundByAmount}
 	left := amount.DeepCopy()
-	left.Sub(in.promised(name))
-	if rest, known := in.Supply.Left(name); known {
+	left.Sub(in.Promised(name))
+	part.less(left, api.BoundByOthers)
+	if rest, by, known := in.Supply.Left(name); known {
 		if has := in.Has[name]; rest.Cmp(has) < 0 {
 			rest = has.DeepCopy()
 		}
-		if rest.Cmp(left) < 0 {
-			left = rest
-		}
+		part.less(rest, by)
 	}
-	return floor(name, left)
+	part.Offered = floor(name, part.Offered)
+	return part
 }
 
-// promised is what others have under the policy.
-func (in *OfferInput) promised(name corev1.ResourceName) resource.Quantity {
+// Promised is what others have under the policy.
+func (in *OfferInput) Promised(name corev1.ResourceName) resource.Quantity {
 	return supply.Supply{Granted: in.InForce}.Promised(name)
 }
 
@@ -153,30 +188,36 @@ func floor(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity(n, format(name, q))
 }
 
+// Readable is an amount as offers have it, rounded down.
+func Readable(name corev1.ResourceName, q resource.Quantity) resource.Quantity { return floor(name, q) }
+
 // why says for what reason the offer has nothing of the resource name.
-func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList) string {
+func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList) *Refusal {
 	amount, ok := amounts[name]
 	asked, isAsked := in.Asked[name]
-	promised := in.promised(name)
+	promised := in.Promised(name)
 	unseen := false
 	if in.Most != nil {
 		most := (*in.Most)[name]
 		unseen = most.Sign() <= 0
 	}
+	no := func(why api.NoOffer, format string, args ...any) *Refusal {
+		return &Refusal{Why: why, Of: name, Reason: fmt.Sprintf(format, args...)}
+	}
 	switch {
 	case unseen:
-		return fmt.Sprintf("it was accepted when no %s could be granted", name)
+		return no(api.NoOfferNotAccepted, "it was accepted when no %s could be granted", name)
 	case !ok:
-		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
+		return no(api.NoOfferNotShared, "SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
 	case amount.Sign() <= 0:
-		return fmt.Sprintf("SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
+		return no(api.NoOfferZero, "SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
 	case isAsked && asked.Sign() <= 0:
-		return fmt.Sprintf("%s %s was asked for, and without %s no pod can run", name, asked.String(), name)
+		return no(api.NoOfferAskedZero, "%s %s was asked for, and without %s no pod can run", name, asked.String(), name)
 	case promised.Cmp(amount) >= 0:
-		return fmt.Sprintf("all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
+		return no(api.NoOfferUsedUp, "all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
 	default:
 		all, own, promised := in.Supply.Nodes[name], in.Supply.Own[name], in.Supply.Promised(name)
-		return fmt.Sprintf("no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
+		return no(api.NoOfferNothingFree, "no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
 			name, all.String(), promised.String(), own.String())
 	}
 }
@@ -190,12 +231,11 @@ func listed(amounts map[string]v1alpha1.Amount) string {
 
 // Grant is the result of Offer for a request, in numbers and in words. The refusal is nil if anything is granted.
 func Grant(in OfferInput) (v1alpha1.Grant, *Refusal) {
-	offer, err := Offer(in)
-	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
-	if no, ok := errors.AsType[*Refusal](err); ok {
-		grant.Refusal, grant.Summary = no.Reason, "nothing: "+no.Reason
-		return grant, no
+	offer, _, no := Weigh(in)
+	if no != nil {
+		return v1alpha1.Grant{InForce: in.Has, Refusal: no.Reason, Summary: "nothing: " + no.Reason}, no
 	}
+	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
 	grant.Summary = api.Change(Words(in.Has, offer), Words(offer), Words(in.Asked, offer))
 	return grant, nil
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/identity"
 )
@@ -23,20 +24,42 @@ const DefaultName = "default"
 func Select(policies []v1alpha1.SharingPolicy, peer *v1alpha1.Peer) *v1alpha1.SharingPolicy {
 	var best *v1alpha1.SharingPolicy
 	for i := range policies {
-		p := &policies[i]
-		if p.DeletionTimestamp.IsZero() && selects(&p.Spec, peer) && (best == nil || before(p, best)) {
-			best = p
+		if by, _ := look(&policies[i], peer); by != "" && (best == nil || before(&policies[i], best)) {
+			best = &policies[i]
 		}
 	}
 	return best
 }
 
-func before(a, b *v1alpha1.SharingPolicy) bool {
-	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
+// Look is how one policy looks at a peer: Select's, for people who ask why.
+type Look struct {
+	Policy *v1alpha1.SharingPolicy
+	By     api.SelectedBy // "" when it does not select the peer
+	Not    api.NotFor     // why it does not
 }
 
-func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
-	return Selects(spec.Peers, spec.PeerSelector, peer)
+// Looks are those of all policies, in the order in which they count: the first with a By is Select's.
+func Looks(policies []v1alpha1.SharingPolicy, peer *v1alpha1.Peer) []Look {
+	all := make([]Look, 0, len(policies))
+	for i := range policies {
+		by, not := look(&policies[i], peer)
+		all = append(all, Look{&policies[i], by, not})
+	}
+	slices.SortFunc(all, func(a, b Look) int { return order(a.Policy, b.Policy) })
+	return all
+}
+
+func look(p *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (api.SelectedBy, api.NotFor) {
+	if !p.DeletionTimestamp.IsZero() {
+		return "", api.NotForDeleted
+	}
+	return selectedBy(p.Spec.Peers, p.Spec.PeerSelector, peer)
+}
+
+func before(a, b *v1alpha1.SharingPolicy) bool { return order(a, b) < 0 }
+
+func order(a, b *v1alpha1.SharingPolicy) int {
+	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name))
 }
 
 // Selects reports whether a policy with these peers and this selector is for the peer. Both empty means everybody; else it is
@@ -44,17 +67,42 @@ func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
 // and for nobody else; a stranger is named by its ID. Labels are on Peer objects, which strangers have none of: "not blocked" must
 // not mean everybody who comes along.
 func Selects(peers []string, selector *metav1.LabelSelector, peer *v1alpha1.Peer) bool {
+	by, _ := selectedBy(peers, selector, peer)
+	return by != ""
+}
+
+// selectedBy says by what, or why not.
+func selectedBy(peers []string, selector *metav1.LabelSelector, peer *v1alpha1.Peer) (api.SelectedBy, api.NotFor) {
 	if len(peers) == 0 && selector == nil {
-		return true
+		return api.SelectedEverybody, ""
 	}
-	if slices.ContainsFunc(peers, func(entry string) bool { return names(entry, peer) }) {
-		return true
+	not := api.NotForNotNamed
+	for _, entry := range peers {
+		switch {
+		case NamesKey(entry, peer):
+			return api.SelectedByID, ""
+		case names(entry, peer):
+			return api.SelectedByName, ""
+		case peer != nil && entry == peer.Name:
+			not = api.NotForNotAccepted
+		}
 	}
-	if selector == nil || !kept(peer) {
-		return false
+	switch {
+	case selector == nil:
+		return "", not
+	case !kept(peer):
+		return "", api.NotForStranger
 	}
-	s, err := metav1.LabelSelectorAsSelector(selector)
-	return err == nil && s.Matches(labels.Set(peer.Labels))
+	switch s, err := metav1.LabelSelectorAsSelector(selector); {
+	case err != nil:
+		return "", api.NotForMalformed
+	case s.Matches(labels.Set(peer.Labels)):
+		return api.SelectedByLabels, ""
+	}
+	if not == api.NotForNotAccepted {
+		return "", not
+	}
+	return "", api.NotForLabels
 }
 
 // names reports whether an entry of a policy's peers means the peer.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -22,29 +23,35 @@ type Supply struct {
 // Disk tells what is free on the disk of a node, in bytes. A nil Disk knows of none.
 type Disk func() (node string, free int64)
 
-// Left is what of a resource nobody has: never negative. known is false for one of which no node says how much there is.
-func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bool) {
+// Left is what of a resource nobody has, never negative, and by what it is not more. known is false for one of which no node says how much
+// there is.
+func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, by api.BoundBy, known bool) {
 	all, known := s.Nodes[name]
 	if !known {
-		return left, false
+		return left, "", false
 	}
-	left = all.DeepCopy()
-	left.Sub(s.Own[name])
-	promised := s.Promised(name)
-	left.Sub(promised)
+	left, by = all.DeepCopy(), api.BoundByAllocatable
+	for _, taken := range []struct {
+		what resource.Quantity
+		by   api.BoundBy
+	}{{s.Promised(name), api.BoundByGranted}, {s.Own[name], api.BoundByOwnPods}} {
+		if left.Sub(taken.what); taken.what.Sign() > 0 {
+			by = taken.by
+		}
+	}
 	if onDisk(name) && s.Room != nil {
 		room := s.Room.DeepCopy()
 		for _, each := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
 			room.Sub(s.Promised(each)) // guests may not have written any of it yet
 		}
 		if room.Cmp(left) < 0 {
-			left = room
+			left, by = room, api.BoundByDisk
 		}
 	}
 	if left.Sign() < 0 {
 		left = resource.Quantity{Format: all.Format}
 	}
-	return left, true
+	return left, by, true
 }
 
 // onDisk reports whether a resource is a part of what disks have.

@@ -62,7 +62,7 @@ func TestWhatMayBePromised(t *testing.T) {
 		"no node is known":         {Supply{Own: list("cpu", "6")}, "", ""},
 	} {
 		for resource, want := range map[corev1.ResourceName]string{"cpu": c.cpu, "memory": c.memory} {
-			left, known := c.Left(resource)
+			left, _, known := c.Left(resource)
 			if known != (want != "") || known && left.String() != want {
 				t.Errorf("%s: %s %s is left, known %v; want %s", name, resource, left.String(), known, want)
 			}

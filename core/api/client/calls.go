@@ -137,6 +137,11 @@ func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 	return do[[]api.Policy](ctx, c, "GET", api.PathPolicies, nil)
 }
 
+// Offered says what a peer would be offered here now, and why no more.
+func (c *Client) Offered(ctx context.Context, peer string) (api.Offered, error) {
+	return do[api.Offered](ctx, c, "GET", api.Path(api.PathOffered, peer), nil)
+}
+
 // SetPolicy changes a policy, or makes it.
 func (c *Client) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
 	return do[api.Policy](ctx, c, "PATCH", api.Path(api.PathPolicy, name), change)

@@ -19,8 +19,9 @@ const (
 // +kubebuilder:validation:Pattern=`^(([0-9]{1,2}|100)%|[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)$`
 type Amount string
 
-// SharingPolicySpec says what is offered to whom. Of the policies that select a peer the one with the
-// highest priority counts, then the first by name. A peer that none selects is offered nothing.
+// SharingPolicySpec says what is offered to whom. For each peer one policy applies: of those that select it the one with the
+// highest priority, then the first by name. Policies do not add up, and when the one that applies offers nothing, because it is paused for
+// example, no other takes its place. A peer that none selects is offered nothing.
 type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
 	// +optional

@@ -41,29 +41,18 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 
 // WouldGive says what the caller would get if it asked for everything.
 func (p *Provider) WouldGive(ctx context.Context, caller peering.Caller) (peering.Supply, error) {
-	nothing := func(state peering.SupplyState, why string) peering.Supply {
-		return peering.Supply{State: state, Why: wire.Line(why, maxReason)}
-	}
-	if p.NoGuests != "" {
-		return nothing(peering.SupplyNothing, "it can take no guests in: "+p.NoGuests), nil
-	}
-	if err := p.mayAsk(caller, peering.TetherNone); err != nil {
-		return nothing(peering.SupplyNothing, err.Error()), nil
-	}
-	now := p.Client.Now()
-	in, _, err := p.offerable(ctx, now, asPeer(now, caller.ID, ""))
-	if err != nil {
-		return peering.Supply{}, err
-	}
-	in.Asked = corev1.ResourceList{corev1.ResourceStorage: anyStorage} // which only those get who ask for it
-	resources, err := sharing.Offer(in)
+	w, err := p.would(ctx, caller.ID)
 	switch {
-	case err == nil:
-		return peering.Supply{State: peering.SupplySome, Resources: record.Amounts(resources)}, nil
-	case in.Policy != nil && in.Policy.Spec.Paused:
-		return nothing(peering.SupplyPaused, err.Error()), nil
+	case err != nil:
+		return peering.Supply{}, err
+	case w.No == nil:
+		return peering.Supply{State: peering.SupplySome, Resources: record.Amounts(w.Offer)}, nil
 	}
-	return nothing(peering.SupplyNothing, err.Error()), nil
+	nothing := peering.Supply{State: peering.SupplyNothing, Why: wire.Line(w.No.Reason, maxReason)}
+	if w.No.Why == api.NoOfferPaused {
+		nothing.State = peering.SupplyPaused
+	}
+	return nothing, nil
 }
 
 // anyStorage is more than anybody has.

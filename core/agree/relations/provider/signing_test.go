@@ -288,3 +288,16 @@ func TestATetheredLaptopSignsForItsCompanyAlone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// grants has bob's owner accept what somebody asks, and both sign it.
+func (d *world) grants(t *testing.T, who *identity.Identity, pairs ...string) {
+	t.Helper()
+	amounts := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		amounts[pairs[i]] = pairs[i+1]
+	}
+	d.saysYes(t, who, amounts)
+	if _, _, err := d.signs(t, who, d.document(who, amounts)); err != nil {
+		t.Fatal(err)
+	}
+}
