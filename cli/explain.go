@@ -46,6 +46,9 @@ func (p commands) showOffered(o api.Offered) {
 		}
 		fmt.Fprintf(p.Out, "%s would be offered %s\n", style.Bold(peer), screen.Clean(all.String()))
 	}
+	if o.Reason == "" && !o.Closes.IsZero() {
+		fmt.Fprintf(p.Out, "until the policy's hours end: %s\n", o.Closes.Format("Mon 2 Jan 15:04 MST"))
+	}
 	if len(o.Has) > 0 {
 		fmt.Fprintf(p.Out, "it has %s, which stays\n", screen.Clean(o.Has.String()))
 	}

@@ -28,6 +28,7 @@ type shareFlags struct {
 	direct      bool
 	sameName    bool
 	services    string
+	hours, zone string
 	dry         bool
 	deviceClass string
 }
@@ -57,6 +58,8 @@ may be given by name; of others only the whole ID counts, since anybody can call
 One policy counts for a peer: of those that select it the one with the highest priority, then the first by name; policies do not add up.
 "kith share explain PEER" says which that is, what the peer would be offered now, and what keeps it from more.
 
+--hours says when something is offered. Outside of them nothing is, and a contract that is signed in them ends with them at the latest.
+
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).`,
 		Example: `  kith share
@@ -68,6 +71,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --resource example.com/widget=2
   kith share --internet=false
   kith share --direct
+  kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
   kith share explain bob
   kith share off
@@ -83,6 +87,8 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
+	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
+	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -239,6 +245,19 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.Services = &list
 	}
+	if given("hours") {
+		hours, err := api.ParseHours("hours", f.hours)
+		if err != nil {
+			return change, err
+		}
+		change.Hours = &hours
+	}
+	if given("time-zone") {
+		if err := (api.Policy{TimeZone: f.zone}).Check(); err != nil {
+			return change, err
+		}
+		change.TimeZone = &f.zone
+	}
 	if given("device-runtime-class") {
 		if err := (api.Policy{DeviceRuntimeClass: f.deviceClass}).Check(); err != nil {
 			return change, err
@@ -314,6 +333,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return "asks you"
 	}},
+	{Title: "HOURS", Need: true, Cell: func(x api.Policy) string { return api.HoursWords(x.Hours, x.TimeZone) }},
 	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {
 			return "no"

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Offered says what a peer would be offered now, and what keeps it from more.
 type Offered struct {
 	Peer string `json:"peer"`
@@ -15,6 +17,9 @@ type Offered struct {
 	Resource string  `json:"resource,omitempty"`
 	// Why is the reason in words, as the peer is told it.
 	Why string `json:"why,omitempty"`
+	// Opens is when the hours of the policy begin, Closes when they end, if they do.
+	Opens  time.Time `json:"opens,omitzero"`
+	Closes time.Time `json:"closes,omitzero"`
 	// Resources are those that the policy names. They are there when nothing is offered as well, unless that is for no policy or no node.
 	Resources List[OfferedResource] `json:"resources"`
 }
@@ -64,6 +69,8 @@ const (
 	NoOfferTethered    NoOffer = "Tethered"      // another cluster has all of it
 	NoOfferPolicy      NoOffer = "NoPolicy"      // no policy selects the peer
 	NoOfferPaused      NoOffer = "Paused"        // the owner paused it
+	NoOfferClosed      NoOffer = "OutsideHours"  // it is not within the policy's hours; Offered.Opens
+	NoOfferCloses      NoOffer = "HoursEnd"      // they end too soon for a contract
 	NoOfferNodes       NoOffer = "NoNodes"       // no node takes guests now
 	NoOfferNotShared   NoOffer = "NotShared"     // the policy does not name a resource without which no pod runs
 	NoOfferZero        NoOffer = "Zero"          // the policy's amount of such a resource comes to nothing here

@@ -36,6 +36,9 @@ type Policy struct {
 	PodSecurity PodSecurity `json:"podSecurity"`
 	// Paused: nothing new is accepted under this policy; contracts in force stay.
 	Paused bool `json:"paused"`
+	// Hours are those in which something is offered, by the clocks of TimeZone, or of this machine where that is ""; none: always.
+	Hours    List[Hours] `json:"hours,omitempty"`
+	TimeZone string      `json:"timeZone,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
 	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
@@ -79,6 +82,8 @@ type PolicyChange struct {
 	Direct      *bool         `json:"direct,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
 	Services    *List[string] `json:"services,omitempty"`
+	Hours       *List[Hours]  `json:"hours,omitempty"`
+	TimeZone    *string       `json:"timeZone,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -96,6 +101,8 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Direct, c.Direct)
 	set(&p.SameName, c.SameName)
 	set(&p.Services, c.Services)
+	set(&p.Hours, c.Hours)
+	set(&p.TimeZone, c.TimeZone)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
@@ -124,6 +131,7 @@ func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
+		Hours: &p.Hours, TimeZone: &p.TimeZone,
 	}
 }
 
@@ -167,6 +175,9 @@ func (p Policy) Since(was Policy) string {
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
 	}
+	if before, now := HoursWords(was.Hours, was.TimeZone), HoursWords(p.Hours, p.TimeZone); before != now {
+		parts = append(parts, fmt.Sprintf("hours %s → %s", cmp.Or(before, "always"), cmp.Or(now, "always")))
+	}
 	if was.Selector != p.Selector || !slices.Equal(was.Peers, p.Peers) {
 		parts = append(parts, "for other peers")
 	}
@@ -205,6 +216,12 @@ func (p Policy) Check() error {
 	}
 	if len(p.DeviceRuntimeClass) > 63 || !runtimeClass.MatchString(p.DeviceRuntimeClass) {
 		return Invalid("deviceRuntimeClass", p.DeviceRuntimeClass, "the name of a RuntimeClass, such as nvidia: a-z, 0-9 and -")
+	}
+	if err := checkHours("hours", p.Hours); err != nil {
+		return err
+	}
+	if len(p.TimeZone) > 64 || !timeZone.MatchString(p.TimeZone) {
+		return Invalid("timeZone", p.TimeZone, "the name of a time zone, such as Europe/Berlin")
 	}
 	for _, s := range p.Services {
 		if len(s) > 63 || !namespaces.MatchString(s) {

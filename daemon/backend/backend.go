@@ -189,6 +189,9 @@ func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.Resour
 		Policy: policy.Name, Share: policyView(policy).Amounts.Share(), Amounts: quantities(sharing.Offered(policy, there)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
+	if open := sharing.Hours(policy, time.Now()); !open.Now && !open.Changes.IsZero() {
+		s.Sharing.Why = "outside of its hours, which begin " + sharing.Clock(open.Changes) + ": contracts in force stay until they run out"
+	}
 	if policy.Spec.Paused {
 		s.Sharing.Why = "paused by the owner: contracts in force stay, nothing new is accepted"
 	}

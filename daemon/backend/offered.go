@@ -47,6 +47,11 @@ func offeredView(name string, id identity.ID, e provider.Explained) api.Offered 
 	}
 	if in.Policy != nil {
 		v.Policy = in.Policy.Name
+		if open := sharing.Hours(in.Policy, in.Now); open.Now {
+			v.Closes = open.Changes
+		} else {
+			v.Opens = open.Changes
+		}
 	}
 	if no := e.Now.No; no != nil {
 		v.Reason, v.Resource, v.Why = no.Why, string(no.Of), no.Reason

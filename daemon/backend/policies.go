@@ -66,7 +66,14 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
-	if p.Spec.PeerSelector != nil {
+	for _, h := range p.Spec.Hours {
+		hours := api.Hours{From: h.From, To: h.To}
+		for _, d := range h.Days {
+			hours.Days = append(hours.Days, string(d))
+		}
+		v.Hours = append(v.Hours, hours)
+	}
+	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
 	}
 	for name, amount := range p.Spec.Amounts {
@@ -182,6 +189,14 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
 	policy.Spec.Services = v.Services
+	policy.Spec.Hours, policy.Spec.TimeZone = nil, v.TimeZone
+	for _, h := range v.Hours {
+		hours := v1alpha1.SharingHours{From: h.From, To: h.To}
+		for _, d := range h.Days {
+			hours.Days = append(hours.Days, v1alpha1.Weekday(d))
+		}
+		policy.Spec.Hours = append(policy.Spec.Hours, hours)
+	}
 	if v.SameName != sharing.SameName(policy) { // it differs; the owner's list of reserved names stays
 		if policy.Spec.Namespaces == nil {
 			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,6 +54,9 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 	}
 	if v := policy.Spec.ContractValidity; v != nil && Validity(policy) != v.Duration {
 		notes = append(notes, fmt.Sprintf("contractValidity %s cannot work, it must be %s: contracts run %s", v.Duration, ValidityAllowed, Validity(policy)))
+	}
+	if _, err := location(policy.Spec.TimeZone, time.UTC); err != nil && len(policy.Spec.Hours) > 0 {
+		notes = append(notes, fmt.Sprintf("it offers nothing, since the time zone of its hours, %q, is not known here: it must be a name such as Europe/Berlin", policy.Spec.TimeZone))
 	}
 	for _, entry := range policy.Spec.Peers {
 		if _, err := identity.ParseID(entry); err == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +29,9 @@ type OfferInput struct {
 	Has corev1.ResourceList
 	// Asked is what the peer wants; a resource left out is up to the policy.
 	Asked corev1.ResourceList
+	// Now is when it is offered, by the clock and in the time zone of this machine; SignedBy, when a contract of it is signed at the latest. Only
+	// policies with hours look at them.
+	Now, SignedBy time.Time
 	// Most is the grant that the owner saw when accepting: no more is offered, and nothing that it does not name. Nil: no such limit.
 	Most *corev1.ResourceList
 }
@@ -38,6 +42,8 @@ type Refusal struct {
 	Of     corev1.ResourceName // that there is none of, where it is about one
 	Reason string              // in words that the peer's owner may read
 	Passes bool                // by itself: nobody decided so
+	// Changes is when the policy's hours begin, or end; zero where it is not about them.
+	Changes time.Time
 }
 
 func (r *Refusal) Error() string { return r.Reason }
@@ -111,7 +117,11 @@ func (in *OfferInput) closed() *Refusal {
 		return &Refusal{Why: api.NoOfferPolicy, Reason: "no SharingPolicy here offers anything to this peer"}
 	case in.Policy.Spec.Paused:
 		return &Refusal{Why: api.NoOfferPaused, Reason: fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
-	case len(in.Supply.Nodes) == 0: // a policy's absolute amounts would be promised on no node at all
+	}
+	if no := in.outside(); no != nil {
+		return no
+	}
+	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
 		return &Refusal{Why: api.NoOfferNodes, Reason: "no node here takes guests now", Passes: true}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -83,6 +84,23 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 				bad(fmt.Sprintf("spec.namespaces.reserved[%d]", i), pattern, "the name of a namespace, in which a * stands for any characters")
 			}
 		}
+	}
+	for i, h := range spec.Hours {
+		at := fmt.Sprintf("spec.hours[%d]", i)
+		if _, err := minutes(h.From); err != nil || h.From == "24:00" {
+			bad(at+".from", h.From, "a time of day from 00:00 to 23:59")
+		}
+		if _, err := minutes(h.To); err != nil || h.To == h.From {
+			bad(at+".to", h.To, "a time of day from 00:00 to 24:00 other than when they begin")
+		}
+		for _, d := range h.Days {
+			if !slices.Contains(api.Weekdays, string(d)) {
+				bad(at+".days", string(d), "one of "+strings.Join(api.Weekdays, ", "))
+			}
+		}
+	}
+	if _, err := location(spec.TimeZone, time.UTC); err != nil {
+		bad("spec.timeZone", spec.TimeZone, "the name of a time zone, such as Europe/Berlin")
 	}
 	if v := spec.ContractValidity; v != nil && (v.Duration < MinValidity || v.Duration > MaxValidity) {
 		bad("spec.contractValidity", v.Duration.String(), ValidityAllowed)

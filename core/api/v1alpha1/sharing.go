@@ -61,6 +61,17 @@ type SharingPolicySpec struct {
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+	// hours in which something is offered; without any, always. Outside of them nothing is, and no contract is renewed. A contract that is signed
+	// in them ends with them at the latest: hours that meet or overlap are one time.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Hours []SharingHours `json:"hours,omitempty"`
+	// timeZone of the hours, by its name in the IANA's list, such as Europe/Berlin; without it, that of this machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z][-+A-Za-z0-9_]*(/[-+A-Za-z0-9_]+){0,2}$`
+	TimeZone string `json:"timeZone,omitempty"`
 	// network is what guests may reach beyond their own; without it, the internet.
 	// +optional
 	Network *GuestNetwork `json:"network,omitempty"`
@@ -95,6 +106,29 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+$`
 	Services []string `json:"services,omitempty"`
 }
+
+// SharingHours are a part of some days of the week, by the clocks of a time zone. What clocks skip when they are put forward is not there; what they
+// show twice counts from the first time on.
+// +kubebuilder:validation:XValidation:rule="self.from != self.to",message="hours that end when they begin are none: a whole day is from 00:00 to 24:00"
+type SharingHours struct {
+	// days on which they begin; without any, every day.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=7
+	Days []Weekday `json:"days,omitempty"`
+	// from is when they begin: "09:00".
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
+	From string `json:"from"`
+	// to is when they end: "17:00", or "24:00". On the next day, if that is no later than from.
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:Pattern=`^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$`
+	To string `json:"to"`
+}
+
+// Weekday is a day of the week.
+// +kubebuilder:validation:Enum=Mon;Tue;Wed;Thu;Fri;Sat;Sun
+type Weekday string
 
 // GuestKind is a kind of custom resources that peers may keep here.
 type GuestKind struct {

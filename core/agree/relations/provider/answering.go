@@ -13,9 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
+	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
 )
 
@@ -69,12 +71,34 @@ func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, client.IgnoreNotFound(p.Client.Delete(ctx, &r))
 	case r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending:
 		if left := time.Until(r.Spec.Expires.Time); left > 0 {
+			if opens := p.hoursChange(ctx, &r); opens > 0 {
+				left = min(left, opens)
+			}
 			return record.Calm(ctrl.Result{RequeueAfter: left}, client.IgnoreNotFound(p.keepGrant(ctx, &r)))
 		}
 		return ctrl.Result{RequeueAfter: over}, p.expire(ctx, &r)
 	default:
 		return ctrl.Result{RequeueAfter: over}, nil
 	}
+}
+
+// hoursChange is how long it is until the hours of the policy that applies to who asks let something be offered, or nothing any more; 0 where
+// they never do.
+func (p *Provider) hoursChange(ctx context.Context, r *v1alpha1.PeeringRequest) time.Duration {
+	id, err := identity.ParseID(r.Spec.PeerID)
+	if err != nil {
+		return 0
+	}
+	now := p.Client.Now()
+	policy, err := p.policyFor(ctx, now, asPeer(now, id, r.Spec.PeerName))
+	if err != nil {
+		return 0
+	}
+	changes := sharing.Turns(policy, time.Now(), holds)
+	if changes.IsZero() {
+		return 0
+	}
+	return max(time.Until(changes), time.Millisecond)
 }
 
 func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error {

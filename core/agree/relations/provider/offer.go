@@ -22,24 +22,32 @@ import (
 	"kith.dev/core/trust/contract"
 )
 
+// holds is how long an offer holds at most that ends with a policy's hours.
+const holds = 10 * time.Minute
+
 func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest) (peering.Outcome, error) {
 	now := p.Client.Now()
 	peer := asPeer(now, caller.ID, request.Spec.PeerName)
 	if request.Spec.Tether {
 		return p.tether(ctx, peer)
 	}
-	resources, policy, err := p.terms(ctx, now, peer, request)
+	resources, policy, err := p.terms(ctx, now, peer, request, holds)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
 	}
 	if err != nil {
 		return peering.Outcome{}, err
 	}
+	at, until := time.Now(), request.Spec.Expires.Time
+	if !sharing.Hours(policy, at).Changes.IsZero() && until.After(at.Add(holds)) {
+		until = at.Add(holds).UTC().Truncate(time.Second)
+	}
+	runs, _ := sharing.Until(policy, at, until) // whenever it is signed it ends with the policy's hours
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
 		Terms:      contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))},
 		NodeLabels: p.nodeLabels(ctx, resources),
-		ValidUntil: request.Spec.Expires.Time,
-		ValidFor:   int64(sharing.Validity(policy) / time.Second),
+		ValidUntil: until,
+		ValidFor:   int64(runs / time.Second),
 	}}, nil
 }
 
@@ -69,12 +77,13 @@ func (p *Provider) nodeLabels(ctx context.Context, offered corev1.ResourceList) 
 }
 
 // terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
-// renewal. That is nothing new, so a policy that is paused lets it pass.
-func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+// renewal. That is nothing new, so a policy that is paused lets it pass. It is signed after so long, at the latest.
+func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, after time.Duration) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
 	in, _, err := p.offerable(ctx, now, peer)
 	if err != nil {
 		return nil, nil, err
 	}
+	in.SignedBy = in.Now.Add(after)
 	switch {
 	case request != nil:
 		in.Asked = request.Spec.Resources
@@ -94,6 +103,8 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	if in.Policy, err = p.policyFor(ctx, now, peer); err != nil {
 		return in, nil, err
 	}
+	in.Now = time.Now()
+	in.SignedBy = in.Now.Add(holds)
 	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {
 		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written

@@ -54,7 +54,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if on.request != nil {
 		name = on.request.Spec.PeerName
 	}
-	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on.request, doc); err != nil {
+	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on.request, on.old, doc); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
@@ -79,8 +79,8 @@ func acceptedRequest(now *ledger.Snapshot, id identity.ID) (*v1alpha1.PeeringReq
 }
 
 // check holds a document against what the peer may have at this moment; see terms.
-func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
-	offered, policy, err := p.terms(ctx, now, peer, request)
+func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, old *v1alpha1.Contract, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, now, peer, request, 0)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
@@ -92,6 +92,12 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
+		return err
+	}
+	if request != nil { // what it changes may end sooner
+		old = nil
+	}
+	if err := withinHours(doc, time.Now(), policy, old); err != nil {
 		return err
 	}
 	switch over := record.Exceeds(want, offered); {
@@ -115,6 +121,22 @@ func timely(doc contract.Document, now time.Time, runs time.Duration) error {
 			doc.NotBefore.UTC().Format(time.RFC3339), doc.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), "compare the clocks of both laptops")
 	case doc.NotAfter.After(now.Add(runs + 2*record.ClockSkew)):
 		return peering.Refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
+	}
+	return nil
+}
+
+// withinHours holds the end of a document against the policy's hours: it ends with them at the latest, whatever clocks say. old is the contract in force
+// that it renews: nothing is signed that ends sooner, as a consumer tries that was refused the whole time.
+func withinHours(doc contract.Document, now time.Time, policy *v1alpha1.SharingPolicy, old *v1alpha1.Contract) error {
+	ends := sharing.Hours(policy, now).Changes
+	if ends.IsZero() {
+		return nil
+	}
+	if doc.NotAfter.After(ends) {
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract runs past the hours of SharingPolicy %s, which end %s", policy.Name, sharing.Clock(ends)), "ask again in its hours")
+	}
+	if old != nil && old.Spec.NotAfter != nil && !doc.NotAfter.After(old.Spec.NotAfter.Time) {
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract in force runs as long as that already; the hours of SharingPolicy %s end %s", policy.Name, sharing.Clock(ends)), "ask again in its hours")
 	}
 	return nil
 }
