@@ -106,12 +106,13 @@ var offeredColumns = []screen.Column[api.OfferedResource]{
 	{Title: "HERE", Cell: func(r api.OfferedResource) string { return r.Allocatable }},
 	{Title: "OWN PODS", Cell: func(r api.OfferedResource) string { return r.OwnPods }},
 	{Title: "GRANTED", Cell: func(r api.OfferedResource) string { return r.Granted }},
+	{Title: "RESERVE", Need: true, Cell: func(r api.OfferedResource) string { return r.Reserve }},
 	{Title: "DISK", Need: true, Cell: func(r api.OfferedResource) string { return r.Disk }},
 	{Title: "HAS", Need: true, Cell: func(r api.OfferedResource) string { return r.Has }},
 }
 
 var boundWords = map[api.BoundBy]string{
 	api.BoundByAmount: "the policy", api.BoundByOthers: "what others have of it", api.BoundByAllocatable: "what there is", api.BoundByOwnPods: "your own pods",
-	api.BoundByGranted: "contracts with others", api.BoundByDisk: "room on the disk", api.BoundByNotAsked: "not asked for", api.BoundByAsked: "what is asked for",
+	api.BoundByGranted: "contracts with others", api.BoundByReserve: "your reserve", api.BoundByDisk: "room on the disk", api.BoundByNotAsked: "not asked for", api.BoundByAsked: "what is asked for",
 	api.BoundByAccepted: "what was accepted",
 }

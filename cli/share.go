@@ -29,6 +29,7 @@ type shareFlags struct {
 	sameName    bool
 	services    string
 	hours, zone string
+	reserve     string
 	dry         bool
 	deviceClass string
 }
@@ -46,6 +47,9 @@ while contracts in force stay; "on", or any new amount, ends that.
 
 What your own pods request here is promised to nobody anew: it is counted in steps of half a processor, 512Mi of memory, 1Gi
 of scratch storage and 10 pods, or of a 32nd of all where that is more. What you said yes to, and what was signed, stays.
+
+An amount may be a part of what there is, as in --cpu 50%, or of what your own pods leave free of it at the moment: --cpu "50% of free". --reserve
+keeps an amount free for you in any case. Neither takes anything back of what was signed.
 
 Devices that a device plugin counts on this machine's node, as GPUs, are offered only when they are named: --gpu 1, where there is one
 kind of GPU, and --resource with the name that the node has it by for any other. --device-runtime-class names the RuntimeClass
@@ -67,6 +71,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --cpu 2 --memory 4Gi --pods 20
   kith share --policy family --to bob,carol --cpu 6 --auto-accept
   kith share --policy lab --to team=lab --pod-security restricted
+  kith share "50% of free" --reserve cpu=1,memory=4Gi
   kith share --gpu 1
   kith share --resource example.com/widget=2
   kith share --internet=false
@@ -87,6 +92,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
+	c.Flags().StringVar(&f.reserve, "reserve", "", "`NAME=AMOUNT` with commas: what stays free for you beside what your pods request, such as cpu=2,memory=20%; \"\" is nothing")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	program.DryRunFlag(c, &f.dry)
@@ -195,9 +201,13 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		case "off", "on":
 			change.Paused = new(word == "off")
 		default:
+			word, free := strings.CutSuffix(word, api.OfFree)
 			part := strings.TrimSuffix(word, "%") + "%" // 50 means 50%: there is nothing else that it could be of
 			if api.CheckPercent("share", part) != nil {
-				return change, api.Invalid("share", word, partOrWord)
+				return change, api.Invalid("share", args[0], partOrWord)
+			}
+			if free {
+				part += api.OfFree
 			}
 			change.Amounts = api.ShareOf(part)
 		}
@@ -244,6 +254,16 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 			return change, err
 		}
 		change.Services = &list
+	}
+	if given("reserve") {
+		reserve, err := program.ParseAmounts("reserve", f.reserve)
+		if err == nil {
+			err = api.CheckReserve("reserve", reserve)
+		}
+		if err != nil {
+			return change, err
+		}
+		change.Reserve = &reserve
 	}
 	if given("hours") {
 		hours, err := api.ParseHours("hours", f.hours)
@@ -333,6 +353,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return "asks you"
 	}},
+	{Title: "RESERVE", Need: true, Cell: func(x api.Policy) string { return x.Reserve.String() }},
 	{Title: "HOURS", Need: true, Cell: func(x api.Policy) string { return api.HoursWords(x.Hours, x.TimeZone) }},
 	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {

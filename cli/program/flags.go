@@ -83,6 +83,22 @@ func (a *Amounts) Flags(c *cobra.Command) {
 	c.Flags().StringToStringVar(&a.other, "resource", nil, "`NAME=AMOUNT` of any other resource, for example nvidia.com/gpu=1")
 }
 
+// ParseAmounts reads "cpu=2,memory=20%"; "" is none.
+func ParseAmounts(field, text string) (api.Resources, error) {
+	r := api.Resources{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, amount, ok := strings.Cut(part, "=")
+		if !ok || name == "" {
+			return nil, api.Invalid(field, part, "NAME=AMOUNT with commas, for example cpu=2,memory=4Gi")
+		}
+		r[name] = amount
+	}
+	return r, nil
+}
+
 // Shared gives what was named to be offered: amounts, or parts of what there is ("50%").
 func (a *Amounts) Shared() (api.Resources, error) {
 	r := a.named()

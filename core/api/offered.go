@@ -92,6 +92,7 @@ type OfferedResource struct {
 	Allocatable string `json:"allocatable,omitempty"` // by nodes that take guests
 	OwnPods     string `json:"ownPods"`               // what the owner's own pods request
 	Granted     string `json:"granted"`               // what contracts with other peers grant in all
+	Reserve     string `json:"reserve,omitempty"`     // what the policy keeps free for the owner
 	Disk        string `json:"disk,omitempty"`        // what the disk has room for; of storage
 	Has         string `json:"has,omitempty"`         // what the peer has already, by the contract in force
 }
@@ -106,6 +107,7 @@ const (
 	BoundByAllocatable BoundBy = "Allocatable" // what there is
 	BoundByOwnPods     BoundBy = "OwnPods"     // what the owner's own pods request
 	BoundByGranted     BoundBy = "Granted"     // what contracts under other policies grant
+	BoundByReserve     BoundBy = "Reserve"     // what the policy keeps free for the owner
 	BoundByDisk        BoundBy = "Disk"        // what the disk has room for
 	BoundByNotAsked    BoundBy = "NotAsked"    // scratch space and volumes: who asks for none gets little of the one, and none of the other
 	BoundByAsked       BoundBy = "Asked"       // what the peer asked for

@@ -31,7 +31,9 @@ type Policy struct {
 	Selector string       `json:"selector,omitempty"`
 	// Amounts are per resource, absolute ("4Gi") or a part of what the machine has ("50%"), for all peers under
 	// this policy together. What is not named is not offered.
-	Amounts     Resources   `json:"amounts"`
+	Amounts Resources `json:"amounts"`
+	// Reserve stays free for the owner, beside what the owner's pods request: nothing that is offered under this policy is taken of it.
+	Reserve     Resources   `json:"reserve,omitempty"`
 	AutoAccept  bool        `json:"autoAccept"`
 	PodSecurity PodSecurity `json:"podSecurity"`
 	// Paused: nothing new is accepted under this policy; contracts in force stay.
@@ -73,6 +75,7 @@ type PolicyChange struct {
 	Amounts map[string]string `json:"amounts,omitempty"`
 	// OnlyAmounts makes Amounts the whole map, instead of merging.
 	OnlyAmounts bool          `json:"onlyAmounts,omitempty"`
+	Reserve     *Resources    `json:"reserve,omitempty"` // the whole of it
 	Peers       *List[string] `json:"peers,omitempty"`
 	Selector    *string       `json:"selector,omitempty"`
 	AutoAccept  *bool         `json:"autoAccept,omitempty"`
@@ -103,6 +106,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Services, c.Services)
 	set(&p.Hours, c.Hours)
 	set(&p.TimeZone, c.TimeZone)
+	set(&p.Reserve, c.Reserve)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
@@ -131,7 +135,7 @@ func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
-		Hours: &p.Hours, TimeZone: &p.TimeZone,
+		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve,
 	}
 }
 
@@ -174,6 +178,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
+	}
+	if before, now := was.Reserve.String(), p.Reserve.String(); before != now {
+		parts = append(parts, fmt.Sprintf("reserve %s → %s", cmp.Or(before, nothing), cmp.Or(now, nothing)))
 	}
 	if before, now := HoursWords(was.Hours, was.TimeZone), HoursWords(p.Hours, p.TimeZone); before != now {
 		parts = append(parts, fmt.Sprintf("hours %s → %s", cmp.Or(before, "always"), cmp.Or(now, "always")))
@@ -231,7 +238,23 @@ func (p Policy) Check() error {
 	if len(p.Services) > maxServices {
 		return Invalid("services", fmt.Sprint(len(p.Services)), fmt.Sprintf("at most %d namespaces", maxServices))
 	}
+	if err := CheckReserve("reserve", p.Reserve); err != nil {
+		return err
+	}
 	return CheckResources("amounts", p.Amounts, true)
+}
+
+// CheckReserve says whether amounts are a reserve: such as are shared, but none of what is free.
+func CheckReserve(field string, r Resources) error {
+	for name, amount := range r {
+		if name == GPU {
+			return Invalid(field, name, "the whole name of a resource, such as nvidia.com/gpu")
+		}
+		if strings.HasSuffix(amount, OfFree) {
+			return Invalid(field+"."+name, amount, "an amount, or a share of all there is such as 20%")
+		}
+	}
+	return CheckResources(field, r, true)
 }
 
 var namespaces = regexp.MustCompile(`^[-a-z0-9*]+$`)

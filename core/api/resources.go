@@ -19,7 +19,7 @@ const (
 )
 
 // Resources maps a resource name to an amount in Kubernetes quantity syntax: {"cpu": "500m", "memory": "4Gi"}.
-// In a Policy an amount may also be a share of what the machine has: "50%".
+// In a Policy an amount may also be a share of what the machine has, "50%", or of what its owner's pods leave free of that, "50% of free".
 type Resources map[string]string
 
 // MarshalJSON implements json.Marshaler: nil is {}.
@@ -61,6 +61,9 @@ func (r Resources) String() string {
 	return b.String()
 }
 
+// OfFree stands behind a percentage that is one of what the owner's own pods leave free, not of all there is: "50% of free".
+const OfFree = " of free"
+
 // Share is the percentage that all amounts of a policy have in common; "" when they differ, and when there are none.
 func (r Resources) Share() (share string) {
 	for _, amount := range r {
@@ -77,7 +80,7 @@ func (r Resources) Share() (share string) {
 var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
 
 // wholeOrPart is how much of an extended resource may be shared: devices are not divided.
-var wholeOrPart = regexp.MustCompile(`^[0-9]{1,9}%?$`)
+var wholeOrPart = regexp.MustCompile(`^[0-9]{1,9}(%( of free)?)?$`)
 
 var bytesWritten = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKMGTP])i?[bB]$`)
 
@@ -123,9 +126,9 @@ func CheckResources(field string, r Resources, percent bool) error {
 		if percent && (name == GPU || Extended(name)) && !wholeOrPart.MatchString(r[name]) {
 			return Invalid(at, r[name], "a whole number, or a percentage such as 50%")
 		}
-		if percent && strings.HasSuffix(r[name], "%") {
-			if err := CheckPercent(at, r[name]); err != nil {
-				return err
+		if part := strings.TrimSuffix(r[name], OfFree); percent && strings.HasSuffix(part, "%") {
+			if CheckPercent(at, part) != nil {
+				return Invalid(at, r[name], "a whole percentage from 0% to 100%")
 			}
 			continue
 		}

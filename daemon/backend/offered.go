@@ -83,6 +83,9 @@ func resourceView(part sharing.Part, in sharing.OfferInput) api.OfferedResource 
 	if known {
 		r.Allocatable = word(all)
 	}
+	if kept, ok := sharing.Reserve(in.Policy, in.Supply)[part.Name]; ok {
+		r.Reserve = word(kept)
+	}
 	if room := in.Supply.Room; room != nil && strings.HasSuffix(name, api.Storage) {
 		r.Disk = word(*room)
 	}

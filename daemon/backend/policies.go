@@ -79,7 +79,32 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	for name, amount := range p.Spec.Amounts {
 		v.Amounts[name] = string(amount)
 	}
+	v.Reserve = written(p.Spec.Reserve)
 	return v
+}
+
+// written are amounts as a policy says them; nil for none.
+func written(amounts map[string]v1alpha1.Amount) api.Resources {
+	if len(amounts) == 0 {
+		return nil
+	}
+	words := api.Resources{}
+	for name, amount := range amounts {
+		words[name] = string(amount)
+	}
+	return words
+}
+
+// amountsOf is what written writes.
+func amountsOf(words api.Resources) map[string]v1alpha1.Amount {
+	amounts := map[string]v1alpha1.Amount{}
+	for name, amount := range words {
+		amounts[name] = v1alpha1.Amount(amount)
+	}
+	if len(amounts) == 0 {
+		return nil
+	}
+	return amounts
 }
 
 // policy is the one of that name. Where the memory has none the API server is asked: kubectl may have made it a moment ago. With
@@ -189,6 +214,7 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
 	policy.Spec.Services = v.Services
+	policy.Spec.Reserve = amountsOf(v.Reserve)
 	policy.Spec.Hours, policy.Spec.TimeZone = nil, v.TimeZone
 	for _, h := range v.Hours {
 		hours := v1alpha1.SharingHours{From: h.From, To: h.To}

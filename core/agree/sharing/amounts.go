@@ -14,19 +14,29 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// Amounts resolves the policy's amounts against what the nodes can allocate together. A share is rounded
-// down, to a thousandth of a CPU, a mebibyte, or a whole of anything else. An absolute amount is never
+// Amounts resolves the policy's amounts against what the nodes can allocate together and, of those of free, what the owner's own pods request of
+// that. A share is rounded down, to a thousandth of a CPU, a mebibyte, or a whole of anything else. An absolute amount is never
 // more than what can be allocated, when that is known for the resource; of devices that no node has there is nothing. Malformed amounts
 // are left out.
-func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) corev1.ResourceList {
+func Amounts(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
+	return resolve(policy.Spec.Amounts, there)
+}
+
+func resolve(amounts map[string]v1alpha1.Amount, there supply.Supply) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for name, amount := range policy.Spec.Amounts {
+	for name, amount := range amounts {
 		r := corev1.ResourceName(name)
-		all, known := allocatable[r]
+		all, known := there.Nodes[r]
 		percent, quantity, err := parse(amount)
 		switch {
 		case err != nil:
 		case quantity == nil && known:
+			if own, used := there.Own[r]; used && ofFree(amount) {
+				if all = all.DeepCopy(); all.Cmp(own) < 0 {
+					own = all
+				}
+				all.Sub(own)
+			}
 			out[r] = share(r, all, percent)
 		case !known && (quantity == nil || api.Extended(name)): // a part of nothing
 		case known && all.Cmp(*quantity) < 0:
@@ -38,9 +48,12 @@ func Amounts(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList) co
 	return out
 }
 
+// ofFree reports whether an amount is a share of what is free.
+func ofFree(amount v1alpha1.Amount) bool { return strings.HasSuffix(string(amount), api.OfFree) }
+
 // Offered are Amounts for people: no more of the disks than they have room for.
 func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
-	amounts := Amounts(policy, there.Nodes)
+	amounts := Amounts(policy, there)
 	for _, name := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
 		if all, shared := amounts[name]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
 			amounts[name] = *there.Room
@@ -49,9 +62,14 @@ func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.Resourc
 	return amounts
 }
 
+// Reserve is what the policy keeps free for the owner.
+func Reserve(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
+	return resolve(policy.Spec.Reserve, there)
+}
+
 // parse gives either a percentage or, when it is not one, a quantity.
 func parse(amount v1alpha1.Amount) (percent int64, quantity *resource.Quantity, err error) {
-	if digits, ok := strings.CutSuffix(string(amount), "%"); ok {
+	if digits, ok := strings.CutSuffix(strings.TrimSuffix(string(amount), api.OfFree), "%"); ok {
 		n, err := strconv.ParseUint(digits, 10, 8)
 		if err != nil || n > 100 {
 			return 0, nil, fmt.Errorf("%q is not a whole percentage from 0%% to 100%%", amount)

@@ -18,7 +18,8 @@ import (
 // beyond what the owner's own pods leave; a validity that cannot work; names of unknown peers. peers are those of this cluster.
 func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha1.Peer) []string {
 	var notes []string
-	shared := Amounts(policy, there.Nodes)
+	there.Reserve = Reserve(policy, there)
+	shared := Amounts(policy, there)
 	for _, name := range essential { // without any of them nothing is offered at all
 		amount, all := shared[name], there.Nodes[name]
 		if !policy.Spec.Paused && all.Sign() > 0 && amount.Sign() <= 0 {
@@ -47,7 +48,12 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 					name, room.String(), most.String(), left.String()))
 				continue
 			}
-			own := there.Own[corev1.ResourceName(name)]
+			own, kept := there.Own[corev1.ResourceName(name)], there.Reserve[corev1.ResourceName(name)]
+			if kept.Sign() > 0 {
+				notes = append(notes, fmt.Sprintf("%s: of the %s here your own pods request %s and %s stay free for you, so of the %s shared at most %s will be promised anew; what was signed stays",
+					name, all.String(), own.String(), kept.String(), most.String(), left.String()))
+				continue
+			}
 			notes = append(notes, fmt.Sprintf("%s: your own pods request %s of the %s here, so of the %s shared at most %s will be promised anew; what was signed stays",
 				name, own.String(), all.String(), most.String(), left.String()))
 		}

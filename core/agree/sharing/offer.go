@@ -83,7 +83,8 @@ func Weigh(in OfferInput) (corev1.ResourceList, []Part, *Refusal) {
 	if in.Policy == nil || len(in.Supply.Nodes) == 0 {
 		return nil, nil, no
 	}
-	amounts := Amounts(in.Policy, in.Supply.Nodes)
+	in.Supply.Reserve = Reserve(in.Policy, in.Supply)
+	amounts := Amounts(in.Policy, in.Supply)
 	offer, parts := corev1.ResourceList{}, []Part{}
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		part := in.free(name, amounts[name])
@@ -165,9 +166,15 @@ func (in *OfferInput) littleScratch(offer corev1.ResourceList) {
 // free is what of the amount is promised to nobody, and is there: in use by none of the owner's pods, or the peer's already.
 func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) Part {
 	part := Part{Name: name, Amount: amount, Offered: amount.DeepCopy(), Bound: api.BoundByAmount}
+	if all, known := in.Supply.Nodes[name]; known && all.Cmp(amount) == 0 {
+		part.Bound = api.BoundByAllocatable
+	}
 	left := amount.DeepCopy()
 	left.Sub(in.Promised(name))
 	part.less(left, api.BoundByOthers)
+	if has := in.stays(name); part.Offered.Cmp(has) < 0 {
+		part.Offered = has
+	}
 	if rest, by, known := in.Supply.Left(name); known {
 		if has := in.Has[name]; rest.Cmp(has) < 0 {
 			rest = has.DeepCopy()
@@ -176,6 +183,21 @@ func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) P
 	}
 	part.Offered = floor(name, part.Offered)
 	return part
+}
+
+// stays is what the peer keeps of an amount of free: what it has, as long as that is within the share of all there is. The owner decided on the share,
+// not on what is free at this moment.
+func (in *OfferInput) stays(name corev1.ResourceName) resource.Quantity {
+	has, amount := in.Has[name].DeepCopy(), in.Policy.Spec.Amounts[string(name)]
+	if !ofFree(amount) || has.Sign() <= 0 {
+		return resource.Quantity{}
+	}
+	whole := resolve(map[string]v1alpha1.Amount{string(name): amount}, supply.Supply{Nodes: in.Supply.Nodes})[name]
+	whole.Sub(in.Promised(name))
+	if whole.Cmp(has) < 0 {
+		return whole
+	}
+	return has
 }
 
 // Promised is what others have under the policy.
@@ -226,7 +248,11 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 	case promised.Cmp(amount) >= 0:
 		return no(api.NoOfferUsedUp, "all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
 	default:
-		all, own, promised := in.Supply.Nodes[name], in.Supply.Own[name], in.Supply.Promised(name)
+		all, own, promised, kept := in.Supply.Nodes[name], in.Supply.Own[name], in.Supply.Promised(name), in.Supply.Reserve[name]
+		if kept.Sign() > 0 {
+			return no(api.NoOfferNothingFree, "no %s is free: of %s here, %s is promised to other peers, the owner's own pods request %s and the owner keeps %s free",
+				name, all.String(), promised.String(), own.String(), kept.String())
+		}
 		return no(api.NoOfferNothingFree, "no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
 			name, all.String(), promised.String(), own.String())
 	}

@@ -168,7 +168,7 @@ func TestAmounts(t *testing.T) {
 		{"malformed", map[string]v1alpha1.Amount{"cpu": "half", "memory": "101%", "pods": "-1"}, list()},
 	} {
 		p := policy("p", func(s *v1alpha1.SharingPolicySpec) { s.Amounts = c.amounts })
-		if got := Amounts(&p, node); !equality.Semantic.DeepEqual(got, c.want) {
+		if got := Amounts(&p, supply.Supply{Nodes: node}); !equality.Semantic.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -176,7 +176,7 @@ func TestAmounts(t *testing.T) {
 
 func TestHugeAmountsDoNotOverflow(t *testing.T) {
 	p := policy("p", func(s *v1alpha1.SharingPolicySpec) { s.Amounts = map[string]v1alpha1.Amount{"memory": "50%"} })
-	got := Amounts(&p, list("memory", "8Ei")) // a hundred times that is no int64
+	got := Amounts(&p, supply.Supply{Nodes: list("memory", "8Ei")}) // a hundred times that is no int64
 	if memory := got[corev1.ResourceMemory]; memory.Value() < 4<<60-1<<20 || memory.Value() > 4<<60 {
 		t.Errorf("half of 8Ei is %s", memory.String())
 	}
@@ -260,7 +260,7 @@ func TestOffersNeverAddUpToMoreThanThePolicy(t *testing.T) {
 		}
 		held = append(held, offer)
 	}
-	limit := Amounts(half, node)
+	limit := Amounts(half, supply.Supply{Nodes: node})
 	for name := range limit {
 		var sum resource.Quantity
 		for _, h := range held {

@@ -47,16 +47,11 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	if len(spec.Amounts) == 0 {
 		bad("spec.amounts", "", "at least cpu, memory and pods, each a quantity such as 2, 500m or 4Gi, or a share such as 50%")
 	}
-	for _, name := range slices.Sorted(maps.Keys(spec.Amounts)) {
-		if name != api.Storage && !api.Countable(name) {
-			bad("spec.amounts", name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
-		}
-		_, quantity, err := parse(spec.Amounts[name])
-		switch {
-		case err != nil:
-			bad("spec.amounts."+name, string(spec.Amounts[name]), "a quantity such as 2, 500m or 4Gi, or a whole share from 0% to 100%")
-		case quantity != nil && api.Extended(name) && !whole.MatchString(string(spec.Amounts[name])):
-			bad("spec.amounts."+name, string(spec.Amounts[name]), "a whole number, for devices are not divided, or a whole share from 0% to 100%")
+	checkAmounts(bad, "spec.amounts", spec.Amounts)
+	checkAmounts(bad, "spec.reserve", spec.Reserve)
+	for _, name := range slices.Sorted(maps.Keys(spec.Reserve)) {
+		if ofFree(spec.Reserve[name]) {
+			bad("spec.reserve."+name, string(spec.Reserve[name]), "a quantity, or a whole share of all there is from 0% to 100%")
 		}
 	}
 	switch spec.PodSecurity {
@@ -121,4 +116,19 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func checkAmounts(bad func(field, value, allowed string), field string, amounts map[string]v1alpha1.Amount) {
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		if name != api.Storage && !api.Countable(name) {
+			bad(field, name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
+		}
+		_, quantity, err := parse(amounts[name])
+		switch {
+		case err != nil:
+			bad(field+"."+name, string(amounts[name]), "a quantity such as 2, 500m or 4Gi, or a whole share from 0% to 100%")
+		case quantity != nil && api.Extended(name) && !whole.MatchString(string(amounts[name])):
+			bad(field+"."+name, string(amounts[name]), "a whole number, for devices are not divided, or a whole share from 0% to 100%")
+		}
+	}
 }

@@ -16,6 +16,7 @@ type Supply struct {
 	Nodes   corev1.ResourceList   // what the nodes that take guests can allocate together; a resource that is not in it is not known
 	Own     corev1.ResourceList   // what the owner's own pods request; see Own. Nil: not to be looked at
 	Granted []corev1.ResourceList // what contracts grant, by contract
+	Reserve corev1.ResourceList   // what is to stay free for the owner beside that
 
 	Room *resource.Quantity // what the disks have room for beside what is on them, of scratch space and volumes; nil: nobody knows
 }
@@ -34,7 +35,7 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, by api.B
 	for _, taken := range []struct {
 		what resource.Quantity
 		by   api.BoundBy
-	}{{s.Promised(name), api.BoundByGranted}, {s.Own[name], api.BoundByOwnPods}} {
+	}{{s.Promised(name), api.BoundByGranted}, {s.Own[name], api.BoundByOwnPods}, {s.Reserve[name], api.BoundByReserve}} {
 		if left.Sub(taken.what); taken.what.Sign() > 0 {
 			by = taken.by
 		}
@@ -43,6 +44,7 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, by api.B
 		room := s.Room.DeepCopy()
 		for _, each := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
 			room.Sub(s.Promised(each)) // guests may not have written any of it yet
+			room.Sub(s.Reserve[each])
 		}
 		if room.Cmp(left) < 0 {
 			left, by = room, api.BoundByDisk

@@ -14,9 +14,10 @@ const (
 	PodSecurityRestricted PodSecurityLevel = "restricted"
 )
 
-// Amount is a Kubernetes quantity ("2", "4Gi") or a share of what the node can allocate ("50%").
+// Amount is a Kubernetes quantity ("2", "4Gi"), a share of what the nodes can allocate ("50%"), or a share of what of that the owner's own pods do
+// not request ("50% of free").
 // +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:Pattern=`^(([0-9]{1,2}|100)%|[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)$`
+// +kubebuilder:validation:Pattern=`^(([0-9]{1,2}|100)%( of free)?|[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)$`
 type Amount string
 
 // SharingPolicySpec says what is offered to whom. For each peer one policy applies: of those that select it the one with the
@@ -43,8 +44,16 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}%?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
 	Amounts map[string]Amount `json:"amounts"`
+	// reserve is what stays free for the owner, beside what the owner's own pods request: an offer under this policy takes nothing of it. What was
+	// signed stays. Amounts of free are not meant here.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !self[k].endsWith(' of free'))",message="a reserve is an amount, or a share of all that there is, such as 20%"
+	Reserve map[string]Amount `json:"reserve,omitempty"`
 	// autoAccept answers requests without asking the owner.
 	// +optional
 	AutoAccept bool `json:"autoAccept,omitempty"`

@@ -1311,6 +1311,13 @@ func (in *SharingPolicySpec) DeepCopyInto(out *SharingPolicySpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.Reserve != nil {
+		in, out := &in.Reserve, &out.Reserve
+		*out = make(map[string]Amount, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.ContractValidity != nil {
 		in, out := &in.ContractValidity, &out.ContractValidity
 		*out = new(metav1.Duration)

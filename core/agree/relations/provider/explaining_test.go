@@ -28,7 +28,7 @@ func TestExplainIsTheOffer(t *testing.T) {
 		"a policy for somebody else": {[]*v1alpha1.SharingPolicy{named("carol", 5, "100%", carol.ID().String())}, nil,
 			"carol NotNamed; default Everybody applies", "cpu 4, memory 8Gi, pods 55", "cpu Amount, memory Amount, pods Amount"},
 		"paused, and the next does not stand in": {[]*v1alpha1.SharingPolicy{paused(named("alice", 5, "100%", alice.ID().String()))}, nil,
-			"alice ID applies Paused; default Everybody", "Paused", "cpu Amount, memory Amount, pods Amount"},
+			"alice ID applies Paused; default Everybody", "Paused", "cpu Allocatable, memory Allocatable, pods Allocatable"},
 		"own pods": {nil, func(t *testing.T, d *world) { d.start(t, "a", "6", "") },
 			"default Everybody applies", "cpu 2, memory 8Gi, pods 55", "cpu OwnPods, memory Amount, pods Amount"},
 		"carol has a part": {nil, func(t *testing.T, d *world) { d.grants(t, carol, "cpu", "3", "memory", "1Gi", "pods", "5") },
