@@ -52,6 +52,9 @@ func (p commands) showOffered(o api.Offered) {
 	if len(o.Has) > 0 {
 		fmt.Fprintf(p.Out, "it has %s, which stays\n", screen.Clean(o.Has.String()))
 	}
+	if o.MaxPeers > 0 {
+		fmt.Fprintf(p.Out, "%d of the %d peers that the policy is for at once hold contracts under it, beside this one\n", o.Peers, o.MaxPeers)
+	}
 	if len(o.Policies) > 0 {
 		fmt.Fprintln(p.Out)
 		screen.Table(p.Out, style, p.Format == program.Wide, lookColumns, o.Policies)
@@ -106,6 +109,7 @@ var offeredColumns = []screen.Column[api.OfferedResource]{
 	{Title: "HERE", Cell: func(r api.OfferedResource) string { return r.Allocatable }},
 	{Title: "OWN PODS", Cell: func(r api.OfferedResource) string { return r.OwnPods }},
 	{Title: "GRANTED", Cell: func(r api.OfferedResource) string { return r.Granted }},
+	{Title: "PER PEER", Need: true, Cell: func(r api.OfferedResource) string { return r.PerPeer }},
 	{Title: "RESERVE", Need: true, Cell: func(r api.OfferedResource) string { return r.Reserve }},
 	{Title: "DISK", Need: true, Cell: func(r api.OfferedResource) string { return r.Disk }},
 	{Title: "HAS", Need: true, Cell: func(r api.OfferedResource) string { return r.Has }},
@@ -113,6 +117,6 @@ var offeredColumns = []screen.Column[api.OfferedResource]{
 
 var boundWords = map[api.BoundBy]string{
 	api.BoundByAmount: "the policy", api.BoundByOthers: "what others have of it", api.BoundByAllocatable: "what there is", api.BoundByOwnPods: "your own pods",
-	api.BoundByGranted: "contracts with others", api.BoundByReserve: "your reserve", api.BoundByDisk: "room on the disk", api.BoundByNotAsked: "not asked for", api.BoundByAsked: "what is asked for",
+	api.BoundByGranted: "contracts with others", api.BoundByReserve: "your reserve", api.BoundByPerPeer: "the most per peer", api.BoundByDisk: "room on the disk", api.BoundByNotAsked: "not asked for", api.BoundByAsked: "what is asked for",
 	api.BoundByAccepted: "what was accepted",
 }

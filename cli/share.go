@@ -30,6 +30,8 @@ type shareFlags struct {
 	services    string
 	hours, zone string
 	reserve     string
+	perPeer     string
+	peers       int32
 	dry         bool
 	deviceClass string
 }
@@ -72,6 +74,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --policy family --to bob,carol --cpu 6 --auto-accept
   kith share --policy lab --to team=lab --pod-security restricted
   kith share "50% of free" --reserve cpu=1,memory=4Gi
+  kith share --policy lab --to team=lab --max-peers 3 --max-per-peer cpu=2,memory=4Gi
   kith share --gpu 1
   kith share --resource example.com/widget=2
   kith share --internet=false
@@ -93,6 +96,8 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
 	c.Flags().StringVar(&f.reserve, "reserve", "", "`NAME=AMOUNT` with commas: what stays free for you beside what your pods request, such as cpu=2,memory=20%; \"\" is nothing")
+	c.Flags().StringVar(&f.perPeer, "max-per-peer", "", "`NAME=AMOUNT` with commas: the most that one peer may have, such as cpu=2,memory=4Gi; \"\" is all that is shared")
+	c.Flags().Int32Var(&f.peers, "max-peers", 0, "`NUMBER` of peers that may hold contracts under the policy at once; 0 is any number")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	program.DryRunFlag(c, &f.dry)
@@ -265,6 +270,22 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.Reserve = &reserve
 	}
+	if given("max-per-peer") {
+		most, err := program.ParseAmounts("max-per-peer", f.perPeer)
+		if err == nil {
+			err = (api.Policy{MaxPerPeer: most}).Check()
+		}
+		if err != nil {
+			return change, err
+		}
+		change.MaxPerPeer = &most
+	}
+	if given("max-peers") {
+		if err := (api.Policy{MaxPeers: f.peers}).Check(); err != nil {
+			return change, err
+		}
+		change.MaxPeers = &f.peers
+	}
 	if given("hours") {
 		hours, err := api.ParseHours("hours", f.hours)
 		if err != nil {
@@ -352,6 +373,13 @@ var policyColumns = []screen.Column[api.Policy]{
 			return "all"
 		}
 		return "asks you"
+	}},
+	{Title: "PER PEER", Need: true, Cell: func(x api.Policy) string { return x.MaxPerPeer.String() }},
+	{Title: "PEERS", Need: true, Cell: func(x api.Policy) string {
+		if x.MaxPeers == 0 {
+			return ""
+		}
+		return fmt.Sprintf("at most %d", x.MaxPeers)
 	}},
 	{Title: "RESERVE", Need: true, Cell: func(x api.Policy) string { return x.Reserve.String() }},
 	{Title: "HOURS", Need: true, Cell: func(x api.Policy) string { return api.HoursWords(x.Hours, x.TimeZone) }},

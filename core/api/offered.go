@@ -20,6 +20,9 @@ type Offered struct {
 	// Opens is when the hours of the policy begin, Closes when they end, if they do.
 	Opens  time.Time `json:"opens,omitzero"`
 	Closes time.Time `json:"closes,omitzero"`
+	// Peers is how many other peers hold contracts under the policy, MaxPeers how many may; left out where any number may.
+	Peers    int   `json:"peers"`
+	MaxPeers int32 `json:"maxPeers,omitempty"`
 	// Resources are those that the policy names. They are there when nothing is offered as well, unless that is for no policy or no node.
 	Resources List[OfferedResource] `json:"resources"`
 }
@@ -71,6 +74,7 @@ const (
 	NoOfferPaused      NoOffer = "Paused"        // the owner paused it
 	NoOfferClosed      NoOffer = "OutsideHours"  // it is not within the policy's hours; Offered.Opens
 	NoOfferCloses      NoOffer = "HoursEnd"      // they end too soon for a contract
+	NoOfferPeers       NoOffer = "MaxPeers"      // as many peers as the policy allows hold contracts under it
 	NoOfferNodes       NoOffer = "NoNodes"       // no node takes guests now
 	NoOfferNotShared   NoOffer = "NotShared"     // the policy does not name a resource without which no pod runs
 	NoOfferZero        NoOffer = "Zero"          // the policy's amount of such a resource comes to nothing here
@@ -88,6 +92,7 @@ type OfferedResource struct {
 
 	Policy      string `json:"policy"`                // as the policy says it: "50%"
 	Amount      string `json:"amount"`                // what that comes to here
+	PerPeer     string `json:"perPeer,omitempty"`     // what the policy lets one peer have
 	Others      string `json:"others"`                // what other peers have of it under the policy
 	Allocatable string `json:"allocatable,omitempty"` // by nodes that take guests
 	OwnPods     string `json:"ownPods"`               // what the owner's own pods request
@@ -107,6 +112,7 @@ const (
 	BoundByAllocatable BoundBy = "Allocatable" // what there is
 	BoundByOwnPods     BoundBy = "OwnPods"     // what the owner's own pods request
 	BoundByGranted     BoundBy = "Granted"     // what contracts under other policies grant
+	BoundByPerPeer     BoundBy = "MaxPerPeer"  // what the policy lets one peer have
 	BoundByReserve     BoundBy = "Reserve"     // what the policy keeps free for the owner
 	BoundByDisk        BoundBy = "Disk"        // what the disk has room for
 	BoundByNotAsked    BoundBy = "NotAsked"    // scratch space and volumes: who asks for none gets little of the one, and none of the other

@@ -38,6 +38,9 @@ type Policy struct {
 	PodSecurity PodSecurity `json:"podSecurity"`
 	// Paused: nothing new is accepted under this policy; contracts in force stay.
 	Paused bool `json:"paused"`
+	// MaxPerPeer bounds what one peer may have of Amounts; MaxPeers, how many peers may hold contracts under the policy at once, 0: any number.
+	MaxPerPeer Resources `json:"maxPerPeer,omitempty"`
+	MaxPeers   int32     `json:"maxPeers,omitempty"`
 	// Hours are those in which something is offered, by the clocks of TimeZone, or of this machine where that is ""; none: always.
 	Hours    List[Hours] `json:"hours,omitempty"`
 	TimeZone string      `json:"timeZone,omitempty"`
@@ -75,7 +78,9 @@ type PolicyChange struct {
 	Amounts map[string]string `json:"amounts,omitempty"`
 	// OnlyAmounts makes Amounts the whole map, instead of merging.
 	OnlyAmounts bool          `json:"onlyAmounts,omitempty"`
-	Reserve     *Resources    `json:"reserve,omitempty"` // the whole of it
+	Reserve     *Resources    `json:"reserve,omitempty"`    // the whole of it
+	MaxPerPeer  *Resources    `json:"maxPerPeer,omitempty"` // the whole of it
+	MaxPeers    *int32        `json:"maxPeers,omitempty"`   // 0: any number
 	Peers       *List[string] `json:"peers,omitempty"`
 	Selector    *string       `json:"selector,omitempty"`
 	AutoAccept  *bool         `json:"autoAccept,omitempty"`
@@ -107,6 +112,8 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Hours, c.Hours)
 	set(&p.TimeZone, c.TimeZone)
 	set(&p.Reserve, c.Reserve)
+	set(&p.MaxPerPeer, c.MaxPerPeer)
+	set(&p.MaxPeers, c.MaxPeers)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
@@ -135,7 +142,7 @@ func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
-		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve,
+		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 	}
 }
 
@@ -182,6 +189,12 @@ func (p Policy) Since(was Policy) string {
 	if before, now := was.Reserve.String(), p.Reserve.String(); before != now {
 		parts = append(parts, fmt.Sprintf("reserve %s → %s", cmp.Or(before, nothing), cmp.Or(now, nothing)))
 	}
+	if before, now := was.MaxPerPeer.String(), p.MaxPerPeer.String(); before != now {
+		parts = append(parts, fmt.Sprintf("most per peer %s → %s", cmp.Or(before, "all"), cmp.Or(now, "all")))
+	}
+	if was.MaxPeers != p.MaxPeers {
+		parts = append(parts, fmt.Sprintf("most peers %s → %s", most(was.MaxPeers), most(p.MaxPeers)))
+	}
 	if before, now := HoursWords(was.Hours, was.TimeZone), HoursWords(p.Hours, p.TimeZone); before != now {
 		parts = append(parts, fmt.Sprintf("hours %s → %s", cmp.Or(before, "always"), cmp.Or(now, "always")))
 	}
@@ -189,6 +202,13 @@ func (p Policy) Since(was Policy) string {
 		parts = append(parts, "for other peers")
 	}
 	return strings.Join(parts, ", ")
+}
+
+func most(peers int32) string {
+	if peers == 0 {
+		return "any"
+	}
+	return fmt.Sprint(peers)
 }
 
 // nothing is what a policy without amounts offers, or with none but 0%.
@@ -238,6 +258,15 @@ func (p Policy) Check() error {
 	if len(p.Services) > maxServices {
 		return Invalid("services", fmt.Sprint(len(p.Services)), fmt.Sprintf("at most %d namespaces", maxServices))
 	}
+	if p.MaxPeers < 0 || p.MaxPeers > maxPeers {
+		return Invalid("maxPeers", fmt.Sprint(p.MaxPeers), fmt.Sprintf("a number from 1 to %d, or 0 for any number", maxPeers))
+	}
+	if _, is := p.MaxPerPeer[GPU]; is {
+		return Invalid("maxPerPeer", GPU, "the whole name of a resource, such as nvidia.com/gpu")
+	}
+	if err := CheckResources("maxPerPeer", p.MaxPerPeer, true); err != nil {
+		return err
+	}
 	if err := CheckReserve("reserve", p.Reserve); err != nil {
 		return err
 	}
@@ -260,3 +289,6 @@ func CheckReserve(field string, r Resources) error {
 var namespaces = regexp.MustCompile(`^[-a-z0-9*]+$`)
 
 const maxServices = 64
+
+// maxPeers is the most that a policy's bound on peers may be.
+const maxPeers = 1000

@@ -46,7 +46,10 @@ func offeredView(name string, id identity.ID, e provider.Explained) api.Offered 
 		v.Policies = append(v.Policies, p)
 	}
 	if in.Policy != nil {
-		v.Policy = in.Policy.Name
+		v.Policy, v.Peers = in.Policy.Name, in.Peers
+		if most := in.Policy.Spec.MaxPeers; most != nil {
+			v.MaxPeers = *most
+		}
 		if open := sharing.Hours(in.Policy, in.Now); open.Now {
 			v.Closes = open.Changes
 		} else {
@@ -82,6 +85,9 @@ func resourceView(part sharing.Part, in sharing.OfferInput) api.OfferedResource 
 	}
 	if known {
 		r.Allocatable = word(all)
+	}
+	if most, ok := sharing.PerPeer(in.Policy, in.Supply)[part.Name]; ok {
+		r.PerPeer = word(most)
 	}
 	if kept, ok := sharing.Reserve(in.Policy, in.Supply)[part.Name]; ok {
 		r.Reserve = word(kept)

@@ -79,7 +79,10 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	for name, amount := range p.Spec.Amounts {
 		v.Amounts[name] = string(amount)
 	}
-	v.Reserve = written(p.Spec.Reserve)
+	v.Reserve, v.MaxPerPeer = written(p.Spec.Reserve), written(p.Spec.MaxPerPeer)
+	if p.Spec.MaxPeers != nil {
+		v.MaxPeers = *p.Spec.MaxPeers
+	}
 	return v
 }
 
@@ -214,7 +217,10 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
 	policy.Spec.Services = v.Services
-	policy.Spec.Reserve = amountsOf(v.Reserve)
+	policy.Spec.Reserve, policy.Spec.MaxPerPeer = amountsOf(v.Reserve), amountsOf(v.MaxPerPeer)
+	if policy.Spec.MaxPeers = nil; v.MaxPeers > 0 {
+		policy.Spec.MaxPeers = &v.MaxPeers
+	}
 	policy.Spec.Hours, policy.Spec.TimeZone = nil, v.TimeZone
 	for _, h := range v.Hours {
 		hours := v1alpha1.SharingHours{From: h.From, To: h.To}

@@ -80,6 +80,8 @@ var All = []Rule{
 	{"SharingPolicy spec.reserve", "named as resources are", "share --reserve a//b=1", "a//b", sharing("reserve: {a//b: '1'}"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
 	{"SharingPolicy spec.reserve", "not a share of what is free", `PATCH /v1/policies/tried {"reserve":{"cpu":"20% of free"}}`, "a share of all there is such as 20%", sharing("reserve: {cpu: 20% of free}"),
 		"a reserve is an amount, or a share of all that there is, such as 20%", ""},
+	{"SharingPolicy spec.maxPerPeer", "named as resources are", "share --max-per-peer a//b=1", "a//b", sharing("maxPerPeer: {a//b: '1'}"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
+	{"SharingPolicy spec.maxPeers", "from 1 to 1000", "share --max-peers 1001", "from 1 to 1000", sharing("maxPeers: 0"), "spec.maxPeers", ""},
 	{"SharingPolicy spec.podSecurity", "one of three", "share --pod-security lax", "restricted, baseline or privileged", sharing("podSecurity: lax"), "spec.podSecurity: Unsupported value", ""},
 	{"SharingPolicy spec.deviceRuntimeClass", "the name of a RuntimeClass", "share --device-runtime-class No_class", "the name of a RuntimeClass", sharing("deviceRuntimeClass: No_class"), "spec.deviceRuntimeClass", ""},
 	{"SharingPolicy spec.peers", "the name of a Peer, or an ID", "share --policy tried --cpu 1 --to no_body", "no_body", sharing("peers: [no_body]"), "spec.peers[0]", ""},

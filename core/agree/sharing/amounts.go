@@ -67,6 +67,11 @@ func Reserve(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.Resourc
 	return resolve(policy.Spec.Reserve, there)
 }
 
+// PerPeer is what the policy lets one peer have at most, of the resources that it bounds so.
+func PerPeer(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
+	return resolve(policy.Spec.MaxPerPeer, there)
+}
+
 // parse gives either a percentage or, when it is not one, a quantity.
 func parse(amount v1alpha1.Amount) (percent int64, quantity *resource.Quantity, err error) {
 	if digits, ok := strings.CutSuffix(strings.TrimSuffix(string(amount), api.OfFree), "%"); ok {

@@ -24,6 +24,8 @@ type OfferInput struct {
 	Supply supply.Supply
 	// InForce are the amounts of the other contracts under the same policy.
 	InForce []corev1.ResourceList
+	// Peers is how many other peers hold contracts under the same policy.
+	Peers int
 	// Has is what the peer has already, by the contract in force with it; nil without one. What was signed stays: the supply takes
 	// nothing of it back.
 	Has corev1.ResourceList
@@ -84,10 +86,16 @@ func Weigh(in OfferInput) (corev1.ResourceList, []Part, *Refusal) {
 		return nil, nil, no
 	}
 	in.Supply.Reserve = Reserve(in.Policy, in.Supply)
-	amounts := Amounts(in.Policy, in.Supply)
+	amounts, each := Amounts(in.Policy, in.Supply), PerPeer(in.Policy, in.Supply)
 	offer, parts := corev1.ResourceList{}, []Part{}
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		part := in.free(name, amounts[name])
+		if most, bounded := each[name]; bounded {
+			if has := in.stays(name, in.Policy.Spec.MaxPerPeer, corev1.ResourceList{}); most.Cmp(has) < 0 {
+				most = has
+			}
+			part.less(floor(name, most), api.BoundByPerPeer)
+		}
 		if asked, ok := in.Asked[name]; ok {
 			part.less(asked, api.BoundByAsked)
 		}
@@ -121,6 +129,9 @@ func (in *OfferInput) closed() *Refusal {
 	}
 	if no := in.outside(); no != nil {
 		return no
+	}
+	if most := in.Policy.Spec.MaxPeers; most != nil && in.Has == nil && in.Peers >= int(*most) {
+		return &Refusal{Why: api.NoOfferPeers, Reason: fmt.Sprintf("SharingPolicy %s is for %d peers at once, and so many hold contracts under it", in.Policy.Name, *most)}
 	}
 	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
 		return &Refusal{Why: api.NoOfferNodes, Reason: "no node here takes guests now", Passes: true}
@@ -172,7 +183,7 @@ func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) P
 	left := amount.DeepCopy()
 	left.Sub(in.Promised(name))
 	part.less(left, api.BoundByOthers)
-	if has := in.stays(name); part.Offered.Cmp(has) < 0 {
+	if has := in.stays(name, in.Policy.Spec.Amounts, corev1.ResourceList{name: in.Promised(name)}); part.Offered.Cmp(has) < 0 {
 		part.Offered = has
 	}
 	if rest, by, known := in.Supply.Left(name); known {
@@ -185,15 +196,15 @@ func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) P
 	return part
 }
 
-// stays is what the peer keeps of an amount of free: what it has, as long as that is within the share of all there is. The owner decided on the share,
-// not on what is free at this moment.
-func (in *OfferInput) stays(name corev1.ResourceName) resource.Quantity {
-	has, amount := in.Has[name].DeepCopy(), in.Policy.Spec.Amounts[string(name)]
+// stays is what the peer keeps of an amount of free: what it has, as long as that is within the share of all there is, less what others have of that.
+// The owner decided on the share, not on what is free at this moment.
+func (in *OfferInput) stays(name corev1.ResourceName, of map[string]v1alpha1.Amount, others corev1.ResourceList) resource.Quantity {
+	has, amount := in.Has[name].DeepCopy(), of[string(name)]
 	if !ofFree(amount) || has.Sign() <= 0 {
 		return resource.Quantity{}
 	}
 	whole := resolve(map[string]v1alpha1.Amount{string(name): amount}, supply.Supply{Nodes: in.Supply.Nodes})[name]
-	whole.Sub(in.Promised(name))
+	whole.Sub(others[name])
 	if whole.Cmp(has) < 0 {
 		return whole
 	}
@@ -243,6 +254,8 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 		return no(api.NoOfferNotShared, "SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
 	case amount.Sign() <= 0:
 		return no(api.NoOfferZero, "SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
+	case in.noneEach(name):
+		return no(api.NoOfferZero, "SharingPolicy %s lets one peer have no %s", in.Policy.Name, name)
 	case isAsked && asked.Sign() <= 0:
 		return no(api.NoOfferAskedZero, "%s %s was asked for, and without %s no pod can run", name, asked.String(), name)
 	case promised.Cmp(amount) >= 0:
@@ -256,6 +269,12 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 		return no(api.NoOfferNothingFree, "no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
 			name, all.String(), promised.String(), own.String())
 	}
+}
+
+// noneEach reports whether the policy lets one peer have nothing of a resource.
+func (in *OfferInput) noneEach(name corev1.ResourceName) bool {
+	most, bounded := PerPeer(in.Policy, in.Supply)[name]
+	return bounded && most.Sign() <= 0
 }
 
 func listed(amounts map[string]v1alpha1.Amount) string {

@@ -49,6 +49,10 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	}
 	checkAmounts(bad, "spec.amounts", spec.Amounts)
 	checkAmounts(bad, "spec.reserve", spec.Reserve)
+	checkAmounts(bad, "spec.maxPerPeer", spec.MaxPerPeer)
+	if m := spec.MaxPeers; m != nil && (*m < 1 || *m > 1000) {
+		bad("spec.maxPeers", fmt.Sprint(*m), "a number from 1 to 1000")
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Reserve)) {
 		if ofFree(spec.Reserve[name]) {
 			bad("spec.reserve."+name, string(spec.Reserve[name]), "a quantity, or a whole share of all there is from 0% to 100%")

@@ -54,6 +54,18 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !self[k].endsWith(' of free'))",message="a reserve is an amount, or a share of all that there is, such as 20%"
 	Reserve map[string]Amount `json:"reserve,omitempty"`
+	// maxPerPeer is how much of the amounts one peer may have at most; what is not named here is bounded by the amounts alone.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	MaxPerPeer map[string]Amount `json:"maxPerPeer,omitempty"`
+	// maxPeers is how many peers may hold contracts under this policy at once; without it, as many as the amounts are enough for. Contracts in
+	// force stay.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxPeers *int32 `json:"maxPeers,omitempty"`
 	// autoAccept answers requests without asking the owner.
 	// +optional
 	AutoAccept bool `json:"autoAccept,omitempty"`

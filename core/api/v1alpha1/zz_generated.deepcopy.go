@@ -1318,6 +1318,18 @@ func (in *SharingPolicySpec) DeepCopyInto(out *SharingPolicySpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.MaxPerPeer != nil {
+		in, out := &in.MaxPerPeer, &out.MaxPerPeer
+		*out = make(map[string]Amount, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
+	if in.MaxPeers != nil {
+		in, out := &in.MaxPeers, &out.MaxPeers
+		*out = new(int32)
+		**out = **in
+	}
 	if in.ContractValidity != nil {
 		in, out := &in.ContractValidity, &out.ContractValidity
 		*out = new(metav1.Duration)

@@ -58,7 +58,7 @@ func (p *Provider) Explain(ctx context.Context, id identity.ID) (e Explained, er
 		}
 		in := e.Now.In
 		in.Policy = look.Policy
-		in.Supply.Granted, in.InForce = p.promised(ctx, now, in.Policy, peer)
+		in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, in.Policy, peer)
 		if _, _, no := sharing.Weigh(in); no != nil {
 			e.No[look.Policy.Name] = no
 		}

@@ -112,7 +112,7 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
 	}
-	in.Supply.Granted, in.InForce = p.promised(ctx, now, in.Policy, peer)
+	in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, in.Policy, peer)
 	return in, ctr, nil
 }
 
@@ -135,8 +135,9 @@ func (p *Provider) policyFor(ctx context.Context, now *ledger.Snapshot, peer *v1
 	return whole(policy, supply.Nodes(nodes.Items)), nil
 }
 
-// promised are the amounts of contracts with other peers: all, and those under the same policy.
-func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList) {
+// promised are the amounts of contracts with other peers: all, and those under the same policy, which so many peers hold.
+func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, peers int) {
+	holders := map[string]bool{}
 	for _, ctr := range now.Contracts {
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
@@ -146,9 +147,9 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 		if used, err := p.policyFor(ctx, now, other); err != nil || used == nil || used.Name != policy.Name {
 			continue
 		}
-		same = append(same, ctr.Spec.Resources)
+		same, holders[ctr.Spec.Peer] = append(same, ctr.Spec.Resources), true
 	}
-	return all, same
+	return all, same, len(holders)
 }
 
 // Supply is what there is to promise here, but for what is granted of it.

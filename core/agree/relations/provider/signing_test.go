@@ -301,3 +301,38 @@ func (d *world) grants(t *testing.T, who *identity.Identity, pairs ...string) {
 		t.Fatal(err)
 	}
 }
+
+// Two were accepted before either signed, under a policy that is for one: the second is refused, until the first has gone.
+func TestAPolicyForOnePeerSignsWithOne(t *testing.T) {
+	policy := sharing.Default(50)
+	policy.Spec.MaxPeers, policy.Spec.MaxPerPeer = new(int32(1)), map[string]v1alpha1.Amount{"cpu": "1"}
+	d := newWorld(t, policy)
+	alice, carol := load(t), load(t)
+	amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+	d.saysYes(t, alice, amounts)
+	d.saysYes(t, carol, amounts)
+	more := maps.Clone(amounts)
+	more["cpu"] = "1001m"
+	if _, _, err := d.signs(t, alice, d.document(alice, more)); !declined(err, "the contract grants 1001m cpu, the offer is 1") {
+		t.Error(err)
+	}
+	if _, _, err := d.signs(t, alice, d.document(alice, amounts)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.signs(t, carol, d.document(carol, amounts)); !declined(err, "is for 1 peers at once, and so many hold contracts under it") {
+		t.Error(err)
+	}
+	if err := d.client.Delete(t.Context(), &d.signedOnes(t)[0]); err != nil {
+		t.Fatal(err)
+	}
+	ended := d.signedOnes(t)
+	for i := range ended { // cleared away
+		ended[i].Finalizers = nil
+		if err := d.client.Update(t.Context(), &ended[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := d.signs(t, carol, d.document(carol, amounts)); err != nil {
+		t.Error(err)
+	}
+}
