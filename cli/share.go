@@ -32,6 +32,8 @@ type shareFlags struct {
 	reserve     string
 	perPeer     string
 	peers       int32
+	onMains     bool
+	battery     int32
 	dry         bool
 	deviceClass string
 }
@@ -78,6 +80,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --gpu 1
   kith share --resource example.com/widget=2
   kith share --internet=false
+  kith share --on-mains --battery-above 40
   kith share --direct
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
@@ -98,6 +101,8 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 	c.Flags().StringVar(&f.reserve, "reserve", "", "`NAME=AMOUNT` with commas: what stays free for you beside what your pods request, such as cpu=2,memory=20%; \"\" is nothing")
 	c.Flags().StringVar(&f.perPeer, "max-per-peer", "", "`NAME=AMOUNT` with commas: the most that one peer may have, such as cpu=2,memory=4Gi; \"\" is all that is shared")
 	c.Flags().Int32Var(&f.peers, "max-peers", 0, "`NUMBER` of peers that may hold contracts under the policy at once; 0 is any number")
+	c.Flags().BoolVar(&f.onMains, "on-mains", false, "offer something new only while this machine is on mains")
+	c.Flags().Int32Var(&f.battery, "battery-above", 0, "offer something new only while its batteries are above this `PERCENTAGE`; 0 is however full they are")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	program.DryRunFlag(c, &f.dry)
@@ -286,6 +291,15 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.MaxPeers = &f.peers
 	}
+	if given("on-mains") {
+		change.OnMains = &f.onMains
+	}
+	if given("battery-above") {
+		if err := (api.Policy{BatteryAbove: f.battery}).Check(); err != nil {
+			return change, err
+		}
+		change.BatteryAbove = &f.battery
+	}
 	if given("hours") {
 		hours, err := api.ParseHours("hours", f.hours)
 		if err != nil {
@@ -383,6 +397,16 @@ var policyColumns = []screen.Column[api.Policy]{
 	}},
 	{Title: "RESERVE", Need: true, Cell: func(x api.Policy) string { return x.Reserve.String() }},
 	{Title: "HOURS", Need: true, Cell: func(x api.Policy) string { return api.HoursWords(x.Hours, x.TimeZone) }},
+	{Title: "ONLY", Need: true, Cell: func(x api.Policy) string {
+		var only []string
+		if x.OnMains {
+			only = append(only, "on mains")
+		}
+		if x.BatteryAbove > 0 {
+			only = append(only, fmt.Sprintf("battery above %d%%", x.BatteryAbove))
+		}
+		return strings.Join(only, ", ")
+	}},
 	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {
 			return "no"

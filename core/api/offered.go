@@ -74,6 +74,8 @@ const (
 	NoOfferPaused      NoOffer = "Paused"        // the owner paused it
 	NoOfferClosed      NoOffer = "OutsideHours"  // it is not within the policy's hours; Offered.Opens
 	NoOfferCloses      NoOffer = "HoursEnd"      // they end too soon for a contract
+	NoOfferOnBattery   NoOffer = "OnBattery"     // the policy offers something on mains alone
+	NoOfferBattery     NoOffer = "BatteryLow"    // the batteries are not as full as the policy wants
 	NoOfferPeers       NoOffer = "MaxPeers"      // as many peers as the policy allows hold contracts under it
 	NoOfferNodes       NoOffer = "NoNodes"       // no node takes guests now
 	NoOfferNotShared   NoOffer = "NotShared"     // the policy does not name a resource without which no pod runs

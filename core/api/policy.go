@@ -44,6 +44,10 @@ type Policy struct {
 	// Hours are those in which something is offered, by the clocks of TimeZone, or of this machine where that is ""; none: always.
 	Hours    List[Hours] `json:"hours,omitempty"`
 	TimeZone string      `json:"timeZone,omitempty"`
+	// OnMains: something new is offered while this machine is on mains alone; BatteryAbove: while its batteries are fuller than so many per cent, 0:
+	// however full they are.
+	OnMains      bool  `json:"onMains,omitempty"`
+	BatteryAbove int32 `json:"batteryAbove,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
 	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
@@ -92,6 +96,9 @@ type PolicyChange struct {
 	Services    *List[string] `json:"services,omitempty"`
 	Hours       *List[Hours]  `json:"hours,omitempty"`
 	TimeZone    *string       `json:"timeZone,omitempty"`
+	OnMains     *bool         `json:"onMains,omitempty"`
+	// BatteryAbove: 0 takes the condition away.
+	BatteryAbove *int32 `json:"batteryAbove,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -111,6 +118,8 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Services, c.Services)
 	set(&p.Hours, c.Hours)
 	set(&p.TimeZone, c.TimeZone)
+	set(&p.OnMains, c.OnMains)
+	set(&p.BatteryAbove, c.BatteryAbove)
 	set(&p.Reserve, c.Reserve)
 	set(&p.MaxPerPeer, c.MaxPerPeer)
 	set(&p.MaxPeers, c.MaxPeers)
@@ -143,6 +152,7 @@ func (p Policy) Restore() PolicyChange {
 		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
+		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
 	}
 }
 
@@ -169,6 +179,7 @@ func (p Policy) Since(was Policy) string {
 	}{
 		{was.Paused, p.Paused, "paused", "not paused any more"},
 		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
+		{was.OnMains, p.OnMains, "only on mains", "on battery, too"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
 		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
 		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
@@ -194,6 +205,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if was.MaxPeers != p.MaxPeers {
 		parts = append(parts, fmt.Sprintf("most peers %s → %s", most(was.MaxPeers), most(p.MaxPeers)))
+	}
+	if was.BatteryAbove != p.BatteryAbove {
+		parts = append(parts, fmt.Sprintf("only with batteries above %d%% → %d%%", was.BatteryAbove, p.BatteryAbove))
 	}
 	if before, now := HoursWords(was.Hours, was.TimeZone), HoursWords(p.Hours, p.TimeZone); before != now {
 		parts = append(parts, fmt.Sprintf("hours %s → %s", cmp.Or(before, "always"), cmp.Or(now, "always")))
@@ -257,6 +271,9 @@ func (p Policy) Check() error {
 	}
 	if len(p.Services) > maxServices {
 		return Invalid("services", fmt.Sprint(len(p.Services)), fmt.Sprintf("at most %d namespaces", maxServices))
+	}
+	if p.BatteryAbove < 0 || p.BatteryAbove > 99 {
+		return Invalid("batteryAbove", fmt.Sprint(p.BatteryAbove), "a percentage from 1 to 99, or 0 for no such condition")
 	}
 	if p.MaxPeers < 0 || p.MaxPeers > maxPeers {
 		return Invalid("maxPeers", fmt.Sprint(p.MaxPeers), fmt.Sprintf("a number from 1 to %d, or 0 for any number", maxPeers))

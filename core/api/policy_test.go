@@ -1,6 +1,9 @@
 package api
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 	half := Policy{Name: "default", Amounts: ShareOf("50%"), PodSecurity: PodSecurityBaseline}
@@ -27,6 +30,16 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 		{half, with(func(p *Policy) { p.Peers, p.PodSecurity = List[string]{"A"}, PodSecurityPrivileged }), "pod security baseline → privileged, for other peers"},
 		{half, with(func(p *Policy) { p.NoInternet, p.Direct, p.SameName = true, true, true }),
 			"guests may not use the way to the internet, guests may meet directly those at other providers, namespaces may keep their names"},
+		{half, with(func(p *Policy) {
+			p.Hours, p.TimeZone = List[Hours]{{Days: List[string]{"Sat", "Sun"}, From: "00:00", To: "24:00"}}, "Europe/Berlin"
+		}),
+			"hours always → Sat,Sun 00:00-24:00 Europe/Berlin"},
+		{half, with(func(p *Policy) { p.TimeZone = "Europe/Berlin" }), ""}, // of no hours
+		{half, with(func(p *Policy) {
+			p.Reserve, p.MaxPerPeer, p.MaxPeers = Resources{"cpu": "2"}, Resources{"cpu": "10%"}, 3
+		}),
+			"reserve nothing → cpu 2, most per peer all → cpu 10%, most peers any → 3"},
+		{half, with(func(p *Policy) { p.OnMains, p.BatteryAbove = true, 40 }), "only on mains, only with batteries above 0% → 40%"},
 	} {
 		if got := c.is.Since(c.was); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -42,5 +55,46 @@ func TestQuantitiesAreReadAsNumbers(t *testing.T) {
 		if got := Decimal(amount); got != want {
 			t.Errorf("%s is %s, want %s", amount, got, want)
 		}
+	}
+}
+
+func TestHoursAreReadAndWritten(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                    "",
+		"09:00-17:00":         "09:00-17:00",
+		"Mon-Fri 18:00-08:00": "Mon-Fri 18:00-08:00",
+		"mon,tue 09:00-17:00; sat, sun 00:00-24:00 ;": "Mon,Tue 09:00-17:00; Sat,Sun 00:00-24:00",
+		"Fri-Mon 09:00-17:00":                         "Fri-Mon 09:00-17:00",
+		"Mon,Wed-Fri,Mon 09:00-17:00":                 "Mon,Wed-Fri 09:00-17:00",
+		"Mon-Mon 09:00-17:00":                         "Mon 09:00-17:00",
+	} {
+		hours, err := ParseHours("hours", text)
+		if got := HoursWords(hours, ""); err != nil || got != want {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+		if again, err := ParseHours("hours", want); err != nil || HoursWords(again, "") != want {
+			t.Errorf("%q is read as %q, %v", want, HoursWords(again, ""), err)
+		}
+	}
+	for _, wrong := range []string{"Mon", "09:00", "Moon 09:00-17:00", "9:00-17:00", "09:00-25:00", "24:00-08:00", "09:00-09:00", "Mon- 09:00-17:00", "09:00-17:00 Mon", "-", "Mon 09:00-17:00 Tue",
+		strings.Repeat("09:00-17:00;", maxHours+1)} {
+		if hours, err := ParseHours("hours", wrong); err == nil {
+			t.Errorf("%q is read as %q", wrong, HoursWords(hours, ""))
+		}
+	}
+}
+
+func TestWhatAPolicyCannotSay(t *testing.T) {
+	for _, p := range []Policy{
+		{TimeZone: "../etc"}, {TimeZone: "Europe Berlin"}, {MaxPeers: -1}, {MaxPeers: 1001}, {BatteryAbove: 100}, {BatteryAbove: -1}, {Reserve: Resources{"cpu": "50% of free"}}, {Reserve: Resources{GPU: "1"}},
+		{Reserve: Resources{"cpu": "1e3"}}, {MaxPerPeer: Resources{"a b": "1"}}, {MaxPerPeer: Resources{"example.com/a": "500m"}}, {Amounts: Resources{"cpu": "2 of free"}},
+		{Amounts: Resources{"cpu": "101% of free"}}, {Amounts: Resources{"cpu": "% of free"}}, {Hours: List[Hours]{{From: "09:00"}}}, {Hours: List[Hours]{{Days: List[string]{"Moon"}, From: "09:00", To: "10:00"}}},
+	} {
+		if err := p.Check(); err == nil {
+			t.Errorf("%+v can be said", p)
+		}
+	}
+	if err := (Policy{Amounts: ShareOf("50% of free"), Reserve: Resources{"cpu": "20%", "example.com/a": "1"}, MaxPerPeer: ShareOf("10% of free"), MaxPeers: 1000, BatteryAbove: 99, TimeZone: "America/Argentina/Buenos_Aires"}).Check(); err != nil {
+		t.Error(err)
 	}
 }

@@ -79,6 +79,9 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	for name, amount := range p.Spec.Amounts {
 		v.Amounts[name] = string(amount)
 	}
+	if only := p.Spec.Only; only != nil {
+		v.OnMains, v.BatteryAbove = only.OnMains, only.BatteryAbove
+	}
 	v.Reserve, v.MaxPerPeer = written(p.Spec.Reserve), written(p.Spec.MaxPerPeer)
 	if p.Spec.MaxPeers != nil {
 		v.MaxPeers = *p.Spec.MaxPeers
@@ -217,6 +220,9 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
 	policy.Spec.Services = v.Services
+	if policy.Spec.Only = nil; v.OnMains || v.BatteryAbove > 0 {
+		policy.Spec.Only = &v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove}
+	}
 	policy.Spec.Reserve, policy.Spec.MaxPerPeer = amountsOf(v.Reserve), amountsOf(v.MaxPerPeer)
 	if policy.Spec.MaxPeers = nil; v.MaxPeers > 0 {
 		policy.Spec.MaxPeers = &v.MaxPeers

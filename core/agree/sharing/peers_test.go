@@ -8,6 +8,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/power"
 )
 
 // One peer has no more than the policy lets it, however much is shared, and no more than is shared either.
@@ -84,5 +85,39 @@ func TestAPolicyIsForSoManyPeers(t *testing.T) {
 		if change(&p.Spec); Validate(p) == nil || !strings.Contains(Validate(p).Error(), field) {
 			t.Errorf("%s: %v", field, Validate(p))
 		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	mains, half := power.State{OnMains: true, Battery: 50}, power.State{Battery: 50}
+	for name, c := range map[string]struct {
+		only *v1alpha1.SharingConditions
+		at   power.State
+		why  api.NoOffer
+	}{
+		"none":                        {nil, power.State{}, ""},
+		"on mains":                    {&v1alpha1.SharingConditions{OnMains: true}, mains, ""},
+		"on battery":                  {&v1alpha1.SharingConditions{OnMains: true}, half, api.NoOfferOnBattery},
+		"the battery is full enough":  {&v1alpha1.SharingConditions{BatteryAbove: 49}, half, ""},
+		"it is not":                   {&v1alpha1.SharingConditions{BatteryAbove: 50}, half, api.NoOfferBattery},
+		"nor is it on mains":          {&v1alpha1.SharingConditions{BatteryAbove: 50}, mains, api.NoOfferBattery},
+		"one of two is met":           {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 60}, mains, api.NoOfferBattery},
+		"the other is":                {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, half, api.NoOfferOnBattery},
+		"both are":                    {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, mains, ""},
+		"a machine without batteries": {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 99}, power.State{OnMains: true, Battery: power.None}, ""},
+	} {
+		p := shared("50%", nil)
+		p.Spec.Only = c.only
+		in := OfferInput{Policy: p, Power: c.at}
+		in.Supply.Nodes = list("cpu", "8", "memory", "16Gi", "pods", "100")
+		_, _, no := Weigh(in)
+		if (no == nil) != (c.why == "") || no != nil && no.Why != c.why {
+			t.Errorf("%s: %+v, want %s", name, no, c.why)
+		}
+	}
+	p := Default(50)
+	p.Spec.Only = &v1alpha1.SharingConditions{BatteryAbove: 100}
+	if err := Validate(p); err == nil || !strings.Contains(err.Error(), "spec.only.batteryAbove") {
+		t.Error(err)
 	}
 }

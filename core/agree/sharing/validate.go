@@ -50,6 +50,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	checkAmounts(bad, "spec.amounts", spec.Amounts)
 	checkAmounts(bad, "spec.reserve", spec.Reserve)
 	checkAmounts(bad, "spec.maxPerPeer", spec.MaxPerPeer)
+	if spec.Only != nil && (spec.Only.BatteryAbove < 0 || spec.Only.BatteryAbove > 99) {
+		bad("spec.only.batteryAbove", fmt.Sprint(spec.Only.BatteryAbove), "a percentage from 1 to 99")
+	}
 	if m := spec.MaxPeers; m != nil && (*m < 1 || *m > 1000) {
 		bad("spec.maxPeers", fmt.Sprint(*m), "a number from 1 to 1000")
 	}

@@ -93,6 +93,9 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z][-+A-Za-z0-9_]*(/[-+A-Za-z0-9_]+){0,2}$`
 	TimeZone string `json:"timeZone,omitempty"`
+	// only: conditions under which alone something new is offered. Contracts in force stay, and are renewed.
+	// +optional
+	Only *SharingConditions `json:"only,omitempty"`
 	// network is what guests may reach beyond their own; without it, the internet.
 	// +optional
 	Network *GuestNetwork `json:"network,omitempty"`
@@ -126,6 +129,18 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+$`
 	Services []string `json:"services,omitempty"`
+}
+
+// SharingConditions are about this laptop. All of them must be met.
+type SharingConditions struct {
+	// onMains: while it is on mains. A machine without batteries always is.
+	// +optional
+	OnMains bool `json:"onMains,omitempty"`
+	// batteryAbove: while its batteries are fuller than so many per cent, on mains or not; a machine without has no such condition.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	BatteryAbove int32 `json:"batteryAbove,omitempty"`
 }
 
 // SharingHours are a part of some days of the week, by the clocks of a time zone. What clocks skip when they are put forward is not there; what they

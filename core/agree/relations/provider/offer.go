@@ -77,7 +77,7 @@ func (p *Provider) nodeLabels(ctx context.Context, offered corev1.ResourceList) 
 }
 
 // terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
-// renewal. That is nothing new, so a policy that is paused lets it pass. It is signed after so long, at the latest.
+// renewal. That is nothing new, so a policy that is paused, or whose conditions are not met, lets it pass. It is signed after so long, at the latest.
 func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, after time.Duration) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
 	in, _, err := p.offerable(ctx, now, peer)
 	if err != nil {
@@ -90,9 +90,9 @@ func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		if grant := request.Status.Grant; grant != nil { // what the owner started since his yes takes nothing of it back
 			in.Most, in.Supply.Own = &grant.Resources, nil
 		}
-	case in.Policy != nil && in.Policy.Spec.Paused:
+	case in.Policy != nil && (in.Policy.Spec.Paused || in.Policy.Spec.Only != nil):
 		in.Policy = in.Policy.DeepCopy()
-		in.Policy.Spec.Paused = false
+		in.Policy.Spec.Paused, in.Policy.Spec.Only = false, nil
 	}
 	resources, err := sharing.Offer(in)
 	return resources, in.Policy, err
@@ -105,6 +105,9 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	}
 	in.Now = time.Now()
 	in.SignedBy = in.Now.Add(holds)
+	if in.Policy != nil && in.Policy.Spec.Only != nil {
+		in.Power = p.Power()
+	}
 	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {
 		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written

@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/notify"
+	"kith.dev/core/base/power"
 	"kith.dev/core/trust/identity"
 )
 
@@ -42,9 +43,10 @@ type Config struct {
 	Patience time.Duration // how long a question waits for an answer
 	Host     Host
 	Disk     supply.Disk
-	NoGuests string  // why guests cannot be taken in here; empty: they can
-	Company  Company // nil: no laptop is run
-	Mode     Mode    // nil: always autonomous
+	Power    func() power.State // where power comes from; nil: from mains
+	NoGuests string             // why guests cannot be taken in here; empty: they can
+	Company  Company            // nil: no laptop is run
+	Mode     Mode               // nil: always autonomous
 	Linker   *link.Linker
 	Notices  *Notices
 	Announce func(api.Event)
@@ -70,6 +72,9 @@ type Provider struct {
 func New(cfg Config) *Provider {
 	if cfg.Mode == nil {
 		cfg.Mode = nobody{}
+	}
+	if cfg.Power == nil {
+		cfg.Power = func() power.State { return power.State{OnMains: true, Battery: power.None} }
 	}
 	if cfg.Company == nil {
 		cfg.Company = nobody{}

@@ -21,6 +21,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/power"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
@@ -335,4 +336,37 @@ func TestAPolicyForOnePeerSignsWithOne(t *testing.T) {
 	if _, _, err := d.signs(t, carol, d.document(carol, amounts)); err != nil {
 		t.Error(err)
 	}
+}
+
+// The plug is pulled between the yes and the contract: nothing new is signed, and what was is renewed.
+func TestOnBatteryNothingNewIsSigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		policy := sharing.Default(50)
+		policy.Spec.Only = &v1alpha1.SharingConditions{OnMains: true}
+		d := newWorld(t, policy)
+		plugged := true
+		d.Power = func() power.State { return power.State{OnMains: plugged, Battery: 90} }
+		alice, carol, dave := load(t), load(t), load(t)
+		amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+		d.saysYes(t, alice, amounts)
+		d.saysYes(t, carol, amounts)
+		doc := d.document(alice, amounts)
+		if _, _, err := d.signs(t, alice, doc); err != nil {
+			t.Fatal(err)
+		}
+		plugged = false
+		if _, _, err := d.signs(t, carol, d.document(carol, amounts)); !declined(err, "offers something on mains alone, and this laptop runs on its battery") {
+			t.Error(err)
+		}
+		if _, err := d.ask(t, peering.Caller{ID: dave.ID()}, "dave"); !declined(err, "offers something on mains alone") {
+			t.Error(err)
+		}
+		time.Sleep(40 * time.Minute)
+		again := d.document(alice, amounts)
+		again.ID, again.Revision = doc.ID, 2
+		if _, _, err := d.signs(t, alice, again); err != nil {
+			t.Errorf("what was signed is not renewed: %v", err)
+		}
+	})
 }

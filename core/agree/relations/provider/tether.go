@@ -78,7 +78,7 @@ func whole(owners *v1alpha1.SharingPolicy, nodes corev1.ResourceList) *v1alpha1.
 		policy = owners.DeepCopy()
 	}
 	policy.Name, policy.Spec.Paused, policy.Spec.AutoAccept = wholeName, false, true
-	policy.Spec.Hours, policy.Spec.Reserve, policy.Spec.MaxPerPeer, policy.Spec.MaxPeers = nil, nil, nil, nil
+	policy.Spec.Hours, policy.Spec.Only, policy.Spec.Reserve, policy.Spec.MaxPerPeer, policy.Spec.MaxPeers = nil, nil, nil, nil, nil
 	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
 	for name := range nodes {
 		policy.Spec.Amounts[string(name)] = "100%"
