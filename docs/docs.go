@@ -25,3 +25,18 @@ func Plain(page string) string {
 		page = after
 	}
 }
+
+// Manifests are the Kubernetes objects of a page: its blocks of YAML that name their kind.
+func Manifests(page string) (all []string) {
+	for {
+		_, rest, found := strings.Cut(page, "\n```yaml\n")
+		block, after, ends := strings.Cut(rest, "\n```")
+		if !found || !ends {
+			return all
+		}
+		if strings.HasPrefix(block, "apiVersion: ") {
+			all = append(all, block+"\n")
+		}
+		page = after
+	}
+}

@@ -38,7 +38,11 @@ func TestWhatKithRefusesKubectlRefuses(t *testing.T) {
 	for _, r := range rules.All {
 		t.Run(r.Of+" "+r.Says, func(t *testing.T) { w.try(t, r) })
 	}
-	for _, object := range rules.Good {
+	cookbook, err := rules.Cookbook()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range append(cookbook, rules.Good...) {
 		if out, err := w.alice.KubectlInput(t.Context(), strings.NewReader(object), "apply", "--dry-run=server", "-f", "-"); err != nil {
 			t.Errorf("%s: %v %s", object, err, out)
 		}

@@ -2,7 +2,11 @@
 // server does. A story of the lab tries both, docs/guards.md shows the table. Tests call it, nothing else does.
 package rules
 
-import "strings"
+import (
+	"strings"
+
+	"kith.dev/docs"
+)
 
 // Rule is one rule. In its texts {alice} is the ID of the cluster that is asked, {mistyped} a peer's with one character changed.
 type Rule struct {
@@ -153,6 +157,14 @@ var Good = []string{
 	offloading("default", "peers: [bob]"),
 	tether("peerSelector: {}, namespaces: [{name: 'sandbox-{laptop}', clusterRole: admin}, {name: team}]"),
 	"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kith.dev/offload: 'true'}}}",
+	object("SharingPolicy", "tried", "amounts: {cpu: 50% of free, memory: 4Gi}, maxPerPeer: {cpu: 10% of free}, reserve: {cpu: 20%, nvidia.com/gpu: '1'}, maxPeers: 1000, only: {}, "+
+		"hours: [{days: [Sun], from: '23:59', to: '00:00'}, {from: '00:00', to: '24:00'}], timeZone: America/Argentina/Buenos_Aires"),
+}
+
+// Cookbook are the policies of docs/policies.md.
+func Cookbook() ([]string, error) {
+	page, err := docs.Pages.ReadFile("policies.md")
+	return docs.Manifests(string(page)), err
 }
 
 // many are 33 entries of a map, of which each has another number for %.

@@ -7,7 +7,10 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
 
+	policies "kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/local/guards"
 	"kith.dev/core/local/installed"
 )
@@ -84,6 +87,24 @@ func TestEveryRuleIsTried(t *testing.T) {
 	for _, o := range definitions {
 		for _, v := range o.(*apiextensionsv1.CustomResourceDefinition).Spec.Versions {
 			walk(v.Schema.OpenAPIV3Schema)
+		}
+	}
+}
+
+// What the page says can be applied is read by the API server's rules, strictly, and taken: the story of the lab that tries the rules applies them, too.
+func TestTheCookbookCanBeApplied(t *testing.T) {
+	all, err := Cookbook()
+	if err != nil || len(all) != 10 {
+		t.Fatalf("%d policies, %v", len(all), err)
+	}
+	for _, text := range all {
+		var policy v1alpha1.SharingPolicy
+		if err := yaml.UnmarshalStrict([]byte(text), &policy); err != nil {
+			t.Errorf("%v in\n%s", err, text)
+			continue
+		}
+		if err := policies.Validate(&policy); err != nil {
+			t.Errorf("%s: %v", policy.Name, err)
 		}
 	}
 }
