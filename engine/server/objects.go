@@ -133,9 +133,12 @@ func (s *server) reserve(ctx context.Context) error {
 	return err
 }
 
-// storageClass makes the class once. Whether it is the default is the owner's choice from then on.
+// storageClass makes the class once. Whether it is the default, and whether its volumes may grow, is the owner's choice from then on.
 func storageClass(ctx context.Context, client kubernetes.Interface) error {
-	_, err := client.StorageV1().StorageClasses().Get(ctx, storage.Class, metav1.GetOptions{})
+	is, err := client.StorageV1().StorageClasses().Get(ctx, storage.Class, metav1.GetOptions{})
+	if err == nil && is.AllowVolumeExpansion == nil { // it is of a Kith whose volumes did not grow
+		_, err = client.StorageV1().StorageClasses().Patch(ctx, storage.Class, types.MergePatchType, []byte(`{"allowVolumeExpansion":true}`), metav1.PatchOptions{})
+	}
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -143,6 +146,7 @@ func storageClass(ctx context.Context, client kubernetes.Interface) error {
 		WithAnnotations(map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}).
 		WithProvisioner(storage.Provisioner).
 		WithReclaimPolicy(corev1.PersistentVolumeReclaimDelete).
+		WithAllowVolumeExpansion(true).
 		WithVolumeBindingMode(storagev1.VolumeBindingWaitForFirstConsumer),
 		metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true})
 	return err

@@ -39,6 +39,22 @@ func mkfs() (string, error) {
 	return "", errNoMkfs
 }
 
+// installed finds a program, in the PATH or where those of root are.
+func installed(program string) (string, error) {
+	for _, path := range []string{program, "/usr/sbin/" + program, "/sbin/" + program} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed", program)
+}
+
+// How file systems of guests are mounted.
+const (
+	mountFlags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
+	mountOptions = "discard"
+)
+
 // makeImage makes a volume of so many bytes at path, and mounts it; one that is there is right. The file takes no more of the disk than is in it.
 func makeImage(ctx context.Context, path string, size int64) error {
 	program, err := mkfs()
@@ -95,7 +111,7 @@ func mountImage(path string) error {
 			return fmt.Errorf("volume %s: %w", filepath.Base(path), err)
 		}
 		defer device.Close() // the mount keeps it, and its end lets it go
-		if err := unix.Mount(device.Name(), path, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "discard"); err != nil {
+		if err := unix.Mount(device.Name(), path, "ext4", mountFlags, mountOptions); err != nil {
 			return fmt.Errorf("volume %s: mount %s: %w", filepath.Base(path), device.Name(), err)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,18 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 )
+
+// aside has the rest of a test mount where nobody else sees it: who starts with a namespace of mounts of his own meanwhile would keep them.
+func aside(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount")
+	}
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // guestsVolume is one of 16 MiB, whose data is at the path.
 func guestsVolume(t *testing.T, f *folders) (pv *corev1.PersistentVolume, data string) {
@@ -108,6 +122,102 @@ func TestAVolumeOfAGuestIsAsLargeAsItSays(t *testing.T) {
 	}
 	if left, err := os.ReadDir(f.root); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A volume grows while a pod has it; what broke off in between is done once more, and none becomes smaller.
+func TestAVolumeOfAGuestGrowsInUse(t *testing.T) {
+	aside(t)
+	f := &folders{root: t.TempDir(), node: "alice"}
+	pv, data := guestsVolume(t, f)
+	path, is := f.image(pv)
+	if !is {
+		t.Fatalf("%+v", pv.Spec)
+	}
+	var open *os.File
+	reopen := func() {
+		t.Helper()
+		var err error
+		if open, err = os.OpenFile(filepath.Join(data, "word"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen()
+	defer func() { open.Close() }()
+	pod := t.TempDir()
+	if err := unix.Mount(data, pod, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(pod, unix.MNT_DETACH)
+	write := func(s string) {
+		t.Helper()
+		if _, err := open.WriteString(s); err != nil {
+			t.Error(err)
+		}
+	}
+	room := func() int {
+		t.Helper()
+		var st unix.Statfs_t
+		if err := unix.Statfs(data, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int(st.Blocks * uint64(st.Bsize) >> 20)
+	}
+	if is := room(); is > 16 {
+		t.Fatalf("%d MiB", is)
+	}
+	write("be")
+	if err := os.Truncate(path+imageSuffix, 40<<20); err != nil { // the machine lost power here
+		t.Fatal(err)
+	}
+	for _, size := range []int64{64 << 20, 64 << 20, 32 << 20, 64<<20 + 77, 2 << 30} {
+		err := growImage(t.Context(), path, size)
+		if errors.Is(err, errInUse) { // in a container the kernel lets no mounted file system grow, and that is waited for
+			write("")
+			open.Close()
+			if err := growImage(t.Context(), path, size); !errors.Is(err, errInUse) {
+				t.Fatalf("a pod has it, and it grows: %v", err)
+			}
+			if err := unix.Unmount(pod, 0); err != nil {
+				t.Fatal(err)
+			}
+			t.Log("grown while nobody has it, to", size)
+			if err = growImage(t.Context(), path, size); err != nil {
+				t.Fatalf("to %d: %v", size, err)
+			}
+			if back := unix.Mount(data, pod, "", unix.MS_BIND, ""); back != nil {
+				t.Fatal(back)
+			}
+			reopen()
+		}
+		if err != nil {
+			t.Fatalf("to %d: %v", size, err)
+		}
+	}
+	if is := room(); is < 1900 || is > 2048 {
+		t.Errorf("%d MiB", is)
+	}
+	write("fore")
+	piece := make([]byte, 1<<20)
+	for range 100 {
+		if _, err := open.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(open.Close(), unix.Unmount(pod, 0), unix.Unmount(path, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("e2fsck", "-fn", path+imageSuffix).CombinedOutput(); err != nil && !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := mountImages(f.root); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := os.ReadFile(filepath.Join(data, "word")); err != nil || len(all) != 6+100<<20 || string(all[:6]) != "before" {
+		t.Errorf("%d bytes, %v", len(all), err)
+	}
+	if err := f.Delete(t.Context(), pv); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -15,11 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
@@ -40,6 +42,8 @@ type folders struct {
 	node string
 	// other is a node that joined, nil where there is none of that name.
 	other func(ctx context.Context, name string) (*corev1.Node, error)
+
+	images sync.Mutex // one is made, made larger or removed at a time
 }
 
 // Run provisions and deletes volumes below root until ctx ends; with agents, also on nodes that joined.
@@ -57,12 +61,19 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string, ag
 			return n, err
 		}
 	}
-	controller.NewProvisionController(ctx, client, Provisioner, f,
+	claims := informers.NewSharedInformerFactory(client, 15*time.Minute).Core().V1().PersistentVolumeClaims().Informer()
+	if err := watchGrowth(ctx, client, f, claims); err != nil {
+		return err
+	}
+	provisions := controller.NewProvisionController(ctx, client, Provisioner, f,
 		controller.LeaderElection(false),
+		controller.ClaimsInformer(claims),
 		controller.MetricsPort(0),
 		controller.Threadiness(2),
 		controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
-	).Run(ctx)
+	)
+	go claims.RunWithContext(ctx)
+	provisions.Run(ctx)
 	return nil
 }
 
@@ -97,6 +108,9 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 	if o.PVC.Spec.Selector != nil {
 		return nil, controller.ProvisioningFinished, fmt.Errorf("selector: storage class %s makes new volumes, it cannot select one", Class)
 	}
+	if o.PVC.Spec.DataSource != nil || o.PVC.Spec.DataSourceRef != nil {
+		return nil, controller.ProvisioningFinished, fmt.Errorf("dataSource: volumes of storage class %s begin empty, there are neither snapshots nor clones of them", Class)
+	}
 	name := fmt.Sprintf("%s_%s_%s", o.PVName, o.PVC.Namespace, o.PVC.Name)
 	name = name[:min(len(name), longestName)] // the rest is for people
 	root, node, at := f.root, f.node, name
@@ -110,6 +124,8 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
 	} else if ofGuest {
 		size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
+		f.images.Lock()
+		defer f.images.Unlock()
 		if err = makeImage(ctx, filepath.Join(root, name), size.Value()); err == nil {
 			at = filepath.Join(name, inImage)
 		}
@@ -172,10 +188,10 @@ func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 		}
 		return err
 	}
-	if volume.Spec.Local != nil && filepath.Base(volume.Spec.Local.Path) == inImage {
-		if path := filepath.Dir(volume.Spec.Local.Path); filepath.Dir(path) == f.root && volume.Spec.StorageClassName == v1alpha1.GuestStorageClass {
-			return removeImage(path)
-		}
+	if path, is := f.image(volume); is {
+		f.images.Lock()
+		defer f.images.Unlock()
+		return removeImage(path)
 	}
 	if volume.Spec.Local == nil || filepath.Dir(volume.Spec.Local.Path) != f.root {
 		return &controller.IgnoredError{Reason: "it is no folder directly in " + f.root}

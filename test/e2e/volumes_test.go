@@ -226,3 +226,146 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {request
 		reads(other)
 	})
 }
+
+// grower is a pod of a store with a claim of 100Mi, at bob.
+const grower = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[1]s, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
+`
+
+// TestAVolumeGrowsUnderItsPod: a claim that asks for more gets it while its pod runs, at home and at a peer, within what the contract grants; what
+// is refused says why and changes nothing, and a kithd that is killed in the middle goes on.
+func TestAVolumeGrowsUnderItsPod(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	eventually(t, 30*time.Second, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+	kith(t, bob, "share", "--storage", "2Gi")
+	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "10", "--storage", "1Gi")
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop", "--volumes", "anywhere")
+	pod := func(name, node string) string {
+		p := strings.Replace(place(name, "shop", node), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]\n  containers:", 1)
+		return strings.Replace(p, "imagePullPolicy:", "volumeMounts: [{name: data, mountPath: /data}], imagePullPolicy:", 1)
+	}
+	for name, node := range map[string]string{"abroad": "kith-bob", "here": "alice"} {
+		apply(t, alice, fmt.Sprintf(grower, name)+pod(name, node))
+	}
+	waitReady(t, alice, 2, "-n", "shop")
+	put := func(pod, file, size string) (said string) {
+		t.Helper()
+		// kubectl may hang when the other end of a copy has ended, as it does with any kubelet, or call it a success.
+		out, errs, _ := alice.Exec(t.Context(), "sh", "-c", fmt.Sprintf("truncate -s %[1]s /tmp/%[2]s && timeout 30 kith-k8s kubectl -n shop cp /tmp/%[2]s %[3]s:/data/%[2]s", size, file, pod))
+		return out + errs
+	}
+	starts := func(pod string) string {
+		return kubectl(t, alice, "-n", "shop", "get", "pod", pod, "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}")
+	}
+	grow := func(claim, size string) {
+		t.Helper()
+		kubectl(t, alice, "-n", "shop", "patch", "pvc", claim, "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
+	}
+	is := func(claim string) string {
+		return kubectl(t, alice, "-n", "shop", "get", "pvc", claim, "-o", "jsonpath={.status.capacity.storage} {range .status.conditions[*]}{.type}: {.message}{end}")
+	}
+	again := func() { // the pod at bob, in place of the one that is there
+		t.Helper()
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "abroad", "--wait=true")
+		apply(t, alice, pod("abroad", "kith-bob"))
+		waitReady(t, alice, 2, "-n", "shop")
+	}
+	started := false
+	grown := func(claim, size string) {
+		t.Helper()
+		eventually(t, 90*time.Second, claim+" has "+size, func() string {
+			out := is(claim)
+			if out == size+" " {
+				return ""
+			}
+			if strings.Contains(out, "FileSystemResizePending: ") && !started { // a lab in a container: no mounted file system may grow
+				t.Log(out)
+				again()
+				started = true
+			}
+			return instead(out + "\n" + kubectl(t, alice, "-n", "shop", "get", "events"))
+		})
+	}
+	if said := put("abroad", "word", "1M"); said != "" {
+		t.Fatal(said)
+	}
+	if said := put("abroad", "large", "150M"); !strings.Contains(said, "no space left on device") {
+		t.Fatalf("100Mi take 150M: %s", said)
+	}
+	before := starts("abroad") + starts("here")
+
+	t.Run("at a peer and at home, while its pod runs", func(t *testing.T) {
+		for _, claim := range []string{"abroad", "here"} {
+			grow(claim, "300Mi")
+			grown(claim, "300Mi")
+			if out := kubectl(t, alice, "get", "pv", "-o", `jsonpath={range .items[?(@.spec.claimRef.name=="`+claim+`")]}{.spec.capacity.storage}{end}`); out != "300Mi" {
+				t.Errorf("the volume of %s is said to have %q", claim, out)
+			}
+		}
+		if said := put("abroad", "large", "150M"); said != "" {
+			t.Errorf("300Mi do not take 150M: %s", said)
+		}
+		if out := kubectl(t, alice, "-n", "shop", "exec", "abroad", "--", "/bin/ls", "/data"); !strings.Contains(out, "word") || !strings.Contains(out, "large") {
+			t.Error(out)
+		}
+		if now := starts("abroad") + starts("here"); now != before && !started {
+			t.Errorf("a pod was started again: %s, and was %s", now, before)
+		}
+		t.Log(kubectl(t, alice, "-n", "shop", "get", "pvc"), kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.kind=PersistentVolumeClaim"))
+	})
+
+	t.Run("no more than the contract grants", func(t *testing.T) {
+		grow("abroad", "3Gi")
+		eventually(t, time.Minute, "the claim says why", func() string {
+			if out := is("abroad"); !strings.HasPrefix(out, "300Mi ControllerResizeError: ") || !strings.Contains(out, "is to grow from 300Mi to 3Gi, 300Mi of 1Gi is in use; ask for more: kith peer NAME --storage") {
+				return instead(out)
+			}
+			return ""
+		})
+		t.Log(is("abroad"))
+		if out := kubectl(t, bob, "-n", twinAt(t, bob, "shop"), "get", "pvc", "abroad", "-o", "jsonpath={.spec.resources.requests.storage}"); out != "300Mi" {
+			t.Errorf("bob's claim asks for %s", out)
+		}
+		again() // it comes back to the volume as it is
+	})
+
+	t.Run("a kithd that is killed in the middle goes on", func(t *testing.T) {
+		for _, p := range []*lab.Laptop{alice, bob} {
+			size := map[string]string{"alice": "500Mi", "bob": "700Mi"}[p.Name()]
+			started = false
+			grow("abroad", size) // less than what was refused
+			if err := p.KillDaemon(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			grown("abroad", size)
+		}
+		if said := put("abroad", "more", "450M"); said != "" {
+			t.Errorf("700Mi do not take 600M: %s", said)
+		}
+	})
+
+	t.Run("more when the contract grants more", func(t *testing.T) {
+		grow("abroad", "1500Mi")
+		eventually(t, time.Minute, "it is refused", func() string {
+			if out := is("abroad"); !strings.HasPrefix(out, "700Mi ControllerResizeError") {
+				return instead(out)
+			}
+			return ""
+		})
+		kith(t, alice, "peer", "bob", "--storage", "2Gi", "--wait=false")
+		eventually(t, 30*time.Second, "bob is asked", func() string {
+			if len(requests(t, bob)) == 0 {
+				return "no request"
+			}
+			return ""
+		})
+		kith(t, bob, "accept", "alice", "--yes")
+		started = false
+		grown("abroad", "1500Mi")
+	})
+}

@@ -109,7 +109,7 @@ func (t *twins) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	for _, c := range claims {
-		if err := t.remote.PutClaim(ctx, pod.Namespace, c.Name, c.Claim); err != nil {
+		if _, err := t.remote.PutClaim(ctx, pod.Namespace, c.Name, c.Claim); err != nil {
 			return fmt.Errorf("volume of claim %s: %w", c.Name, err)
 		}
 	}

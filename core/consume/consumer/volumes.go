@@ -19,14 +19,14 @@ import (
 var _ volumes.Peers = (*Fleet)(nil)
 
 // Claim has a peer keep a volume for a claim of a home namespace, and a twin of that.
-func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error {
+func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) (remote.ClaimState, error) {
 	m, err := f.lender(ctx, peer)
 	if err != nil {
-		return err
+		return remote.ClaimState{}, err
 	}
 	if m.node.Twin(namespace) == "" {
 		if err := m.node.Open(ctx, namespace); err != nil {
-			return err
+			return remote.ClaimState{}, err
 		}
 	}
 	return m.remote.PutClaim(ctx, namespace, name, claim)

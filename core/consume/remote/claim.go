@@ -18,7 +18,7 @@ import (
 	"kith.dev/core/trust/wire"
 )
 
-// ClaimPath is where a peer is asked for volumes: PUT a Claim there, or DELETE with the UID of the claim as the query "uid".
+// ClaimPath is where a peer is asked for volumes: PUT a Claim there, which a ClaimState answers, or DELETE with the UID of the claim as the query "uid".
 const ClaimPath = "/kith/v2/namespaces/{home}/claims/{claim}"
 
 // Claim is a PersistentVolumeClaim of home as its volume is asked for at a peer.
@@ -28,6 +28,32 @@ type Claim struct {
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes"`
 	// VolumeMode is Filesystem or nothing, which is the same.
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+}
+
+// ClaimState is what became of a Claim, as its peer answers. An older one, whose volumes do not grow, says nothing.
+type ClaimState struct {
+	Phase corev1.PersistentVolumeClaimPhase `json:"phase,omitempty"` // Pending or Bound
+	// Capacity is how large its volume is; "" while it has none.
+	Capacity string `json:"capacity,omitempty"`
+	// FileSystemPending: the volume is larger, and its file system will be with the next pod that starts.
+	FileSystemPending bool `json:"fileSystemPending,omitempty"`
+}
+
+// Validate says what in an answer cannot be meant.
+func (s *ClaimState) Validate() error {
+	switch s.Phase {
+	case "", corev1.ClaimPending, corev1.ClaimBound:
+	default:
+		return fmt.Errorf("phase: %.20q", s.Phase)
+	}
+	if s.Capacity == "" {
+		return nil
+	}
+	size, err := (&Claim{Storage: s.Capacity}).Size()
+	if err != nil || size.Sign() < 0 {
+		return fmt.Errorf("capacity: %.40q is not an amount such as 10Gi", s.Capacity)
+	}
+	return nil
 }
 
 // Bounds of a Claim.
@@ -100,12 +126,13 @@ func CheckClaimUID(uid string) error {
 	return nil
 }
 
-// PutClaim has the peer keep a volume for a claim of the home namespace, which has a twin there. The peer's own no is a *peering.Problem.
-func (c *Client) PutClaim(ctx context.Context, home, name string, claim *Claim) error {
+// PutClaim has the peer keep a volume for a claim of the home namespace, which has a twin there, or make it larger. The peer's own no is a *peering.Problem.
+func (c *Client) PutClaim(ctx context.Context, home, name string, claim *Claim) (state ClaimState, err error) {
 	if err := c.pace.Wait(ctx); err != nil {
-		return err
+		return state, err
 	}
-	return c.cfg.To.Call(ctx, http.MethodPut, c.path(claimPath(home, name), nil), claim, nil)
+	err = c.cfg.To.Call(ctx, http.MethodPut, c.path(claimPath(home, name), nil), claim, &state)
+	return state, err
 }
 
 // DeleteClaim has the peer delete a volume, with its data.

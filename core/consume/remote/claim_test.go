@@ -1,8 +1,12 @@
 package remote
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestClaimsThatNoPeerGivesAreRefused(t *testing.T) {
@@ -42,6 +46,22 @@ func FuzzReadClaim(f *testing.F) {
 		}
 		if size, err := c.Size(); err != nil || size.Sign() <= 0 || len(c.AccessModes) == 0 || c.UID == "" {
 			t.Errorf("%q was taken: %+v", text, c)
+		}
+	})
+}
+
+// FuzzClaimState: what a peer answers is an amount, or nothing.
+func FuzzClaimState(f *testing.F) {
+	for _, text := range []string{`{}`, `{"phase":"Bound","capacity":"10Gi"}`, `{"phase":"Pending","fileSystemPending":true}`, `{"phase":"Lost"}`, `{"capacity":"-1"}`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var s ClaimState
+		if json.Unmarshal([]byte(text), &s) != nil || s.Validate() != nil || s.Capacity == "" {
+			return
+		}
+		if size, err := resource.ParseQuantity(s.Capacity); err != nil || size.Sign() < 0 || s.Phase != "" && s.Phase != corev1.ClaimBound && s.Phase != corev1.ClaimPending {
+			t.Errorf("%q was taken: %+v", text, s)
 		}
 	})
 }

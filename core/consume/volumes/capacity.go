@@ -25,7 +25,7 @@ func Objects() []client.Object {
 		&storagev1.StorageClass{
 			TypeMeta:    metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
 			ObjectMeta:  metav1.ObjectMeta{Name: v1alpha1.StorageClassName, Labels: managed},
-			Provisioner: v1alpha1.StorageProvisioner, ReclaimPolicy: &del, VolumeBindingMode: &late,
+			Provisioner: v1alpha1.StorageProvisioner, ReclaimPolicy: &del, VolumeBindingMode: &late, AllowVolumeExpansion: new(true),
 		},
 		&storagev1.CSIDriver{
 			TypeMeta:   metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "CSIDriver"},

@@ -43,8 +43,8 @@ var ErrNoContract = errors.New("there is no contract with the peer any more")
 
 // Peers are those that lend storage, by their names here.
 type Peers interface {
-	// Claim has a peer keep a volume for a claim. The peer's own no is a *peering.Problem.
-	Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) error
+	// Claim has a peer keep a volume for a claim, or make the one that it keeps larger. The peer's own no is a *peering.Problem.
+	Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) (remote.ClaimState, error)
 	// Unclaim has it delete one, with its data. The error is ErrNoContract when nobody can be asked, now or later.
 	Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error
 	// Copy opens a copy of the files of one: from the peer, or into it.
@@ -80,6 +80,16 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(options).Complete(reconcile.Func(c.claim)); err != nil {
 		return err
 	}
+	larger := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		claim := o.(*corev1.PersistentVolumeClaim)
+		return grows(claim) || provisioned(claim) && slices.ContainsFunc(claim.Status.Conditions, isGrowth)
+	})
+	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-growth").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(larger)).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(c.growing), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(options).Complete(reconcile.Func(c.grow)); err != nil {
+		return err
+	}
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetAnnotations()[annotationProvisionedBy] == v1alpha1.StorageProvisioner
 	})
@@ -98,11 +108,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 
 // waits reports whether a claim waits for a volume of this provisioner's, at a node that was chosen.
 func waits(claim *corev1.PersistentVolumeClaim) bool {
-	by := claim.Annotations[annotationProvisioner]
-	if by == "" {
-		by = claim.Annotations[annotationProvisionerBeta]
-	}
-	return by == v1alpha1.StorageProvisioner && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil &&
+	return provisioned(claim) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil &&
 		claim.Annotations[annotationSelectedNode] != ""
 }
 
@@ -131,9 +137,12 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	var volume *corev1.PersistentVolume
-	if peer == "" {
+	switch err = unfit(&claim); {
+	case err != nil:
+	case peer == "":
 		volume, err = c.backed(ctx, &claim, name, node, policy)
-	} else if err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim)); err == nil {
+	default:
+		_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim, sizeOf(&claim)))
 		volume = atPeer(&claim, name, peer, policy)
 	}
 	switch {
@@ -141,6 +150,9 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{RequeueAfter: pendingPause}, nil
 	case err != nil:
 		c.events.Eventf(&claim, nil, corev1.EventTypeWarning, "ProvisioningFailed", "Provision", "no volume at %s: %s", node, said(err))
+		if _, nowhere := errors.AsType[*unfitError](err); nowhere {
+			return ctrl.Result{RequeueAfter: unfitPause}, nil
+		}
 		if final(err) {
 			return ctrl.Result{}, c.elsewhere(ctx, &claim)
 		}
@@ -260,6 +272,9 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 	if class == nil {
 		return nil, errors.New("this cluster has no default storage class")
 	}
+	if err := unfitFor(claim, class); err != nil {
+		return nil, err
+	}
 	var back corev1.PersistentVolumeClaim
 	key := client.ObjectKey{Namespace: Namespace, Name: name}
 	if err := c.fresh.Get(ctx, key, &back); apierrors.IsNotFound(err) {
@@ -268,7 +283,10 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 				Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
 				Annotations: map[string]string{annotationSelectedNode: node, "kith.dev/claim": claim.Namespace + "/" + claim.Name},
 			},
-			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, Resources: claim.Spec.Resources, StorageClassName: &class.Name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, StorageClassName: &class.Name,
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: sizeOf(claim)}},
+			},
 		}
 		if err := c.create(ctx, &back); err != nil {
 			return nil, fmt.Errorf("claim of class %s: %w", class.Name, err)

@@ -126,7 +126,7 @@ func (m *Mover) open(ctx context.Context, ends *sync.WaitGroup, claim *corev1.Pe
 			if err := m.mayGo(ctx, claim, node); err != nil {
 				return nil, err
 			}
-			if err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim)); err != nil {
+			if _, err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, sizeOf(claim))); err != nil {
 				return nil, err
 			}
 		case still:
@@ -145,7 +145,7 @@ func (m *Mover) open(ctx context.Context, ends *sync.WaitGroup, claim *corev1.Pe
 	ours, theirs := net.Pipe()
 	ends.Go(func() {
 		if into {
-			size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+			size := sizeOf(claim)
 			_, err = treecopy.Receive(ctx, theirs, folder, treecopy.LimitsOf(size.Value()))
 		} else {
 			_, err = treecopy.Send(ctx, theirs, folder, treecopy.Options{Still: still})

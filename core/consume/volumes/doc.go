@@ -9,6 +9,8 @@
 // The Controller is what an external provisioner is to Kubernetes (the annotations volume.kubernetes.io/storage-provisioner and selected-node). Upstream's
 // library for them is not linked: it wakes up ten times a second, and brings gRPC.
 //
+// A claim that asks for more later gets it where its volume is (grow.go).
+//
 // The Mover takes a volume from one of these places to another, while its claim and its name stay.
 //
 // A volume's data is deleted when its claim here is deleted, under the reclaim policy Delete, and by nothing else; what a move leaves behind is a copy.

@@ -136,6 +136,9 @@ func (m *Mover) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	if err := m.fresh.Get(ctx, r.NamespacedName, claim); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if err := m.size(ctx, claim); err != nil {
+		return ctrl.Result{}, err
+	}
 	to, is := claim.Annotations[v1alpha1.AnnotationMoveTo], MoveOf(claim)
 	if is != nil && is.Phase != Failed && claim.Spec.VolumeName != nameOf(claim) {
 		return ctrl.Result{}, m.save(ctx, claim, nil) // nobody of ours wrote that

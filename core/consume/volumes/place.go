@@ -21,6 +21,17 @@ import (
 // nameOf is what the volume of a claim of the class kith is called. The name in the claim's spec is its owner's word, until the claim is bound.
 func nameOf(claim *corev1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
+// size has a claim say how large its volume is. Kubernetes takes that off a claim for the moment in which another takes its volume's place, and what
+// it asks for then may be more than it was given.
+func (m *Mover) size(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	var v corev1.PersistentVolume
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: nameOf(claim)}, &v); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	claim.Status.Capacity = v.Spec.Capacity
+	return nil
+}
+
 // heal has pods start again with a volume whose move is not known any more, as when somebody replaced the claim's annotations.
 func (m *Mover) heal(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	v, at, err := m.place(ctx, claim)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,8 +68,7 @@ func Words(held []corev1.PersistentVolume) string {
 }
 
 // asked is what a peer is asked for of a claim.
-func asked(claim *corev1.PersistentVolumeClaim) *remote.Claim {
-	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+func asked(claim *corev1.PersistentVolumeClaim, size resource.Quantity) *remote.Claim {
 	c := &remote.Claim{UID: claim.UID, Storage: size.String(), AccessModes: claim.Spec.AccessModes}
 	if claim.Spec.VolumeMode != nil {
 		c.VolumeMode = *claim.Spec.VolumeMode
@@ -94,7 +94,7 @@ func volume(claim *corev1.PersistentVolumeClaim, name string, policy corev1.Pers
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationProvisionedBy: v1alpha1.StorageProvisioner}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:    corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: sizeOf(claim)},
 			AccessModes: slices.Clone(claim.Spec.AccessModes), VolumeMode: claim.Spec.VolumeMode, StorageClassName: *claim.Spec.StorageClassName,
 			PersistentVolumeReclaimPolicy: policy,
 			ClaimRef: &corev1.ObjectReference{
@@ -150,7 +150,7 @@ func Of(ctx context.Context, home client.Reader, pod *corev1.Pod, peer string) (
 		if at := AtPeer(&volume); at != peer {
 			return nil, &Elsewhere{name, peer}
 		}
-		all = append(all, Needed{name, asked(&claim)})
+		all = append(all, Needed{name, asked(&claim, volume.Spec.Capacity[corev1.ResourceStorage])})
 	}
 	return all, nil
 }

@@ -31,15 +31,16 @@ import (
 // peers are asked, and answer as they are told to.
 type peers struct {
 	asked    []string
+	state    remote.ClaimState
 	claim    error
 	unclaim  error
 	reviewed []string
 	copies   func(ctx context.Context, peer string, end remote.CopyEnd) (io.ReadWriteCloser, error)
 }
 
-func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote.Claim) error {
+func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote.Claim) (remote.ClaimState, error) {
 	p.asked = append(p.asked, fmt.Sprintf("claim %s %s/%s %s", peer, namespace, name, c.Storage))
-	return p.claim
+	return p.state, p.claim
 }
 
 func (p *peers) Unclaim(_ context.Context, peer, namespace, name string, uid types.UID) error {
@@ -166,6 +167,54 @@ func TestAPeerThatGivesNoVolume(t *testing.T) {
 				t.Error(said)
 			}
 		})
+	}
+}
+
+// What no volume of the class can be is said of the claim itself, and the scheduler is not sent round in circles.
+func TestWhatNoVolumeCanBeIsRefused(t *testing.T) {
+	block, group := corev1.PersistentVolumeBlock, "snapshot.storage.k8s.io"
+	for name, c := range map[string]struct {
+		ask   func(*corev1.PersistentVolumeClaimSpec)
+		nodes []string
+		word  string
+	}{
+		"a snapshot": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "a"}
+		}, []string{"alice", "kith-bob"}, "dataSource: volumes of class kith begin empty"},
+		"a clone": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "a"}
+		}, []string{"alice", "kith-bob"}, "dataSource: volumes of class kith begin empty"},
+		"many nodes": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		}, []string{"alice"}, "accessModes: ReadWriteMany is not to be had"},
+		"many that read": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
+		}, []string{"alice"}, "accessModes: ReadOnlyMany is not to be had"},
+		"a device": {func(s *corev1.PersistentVolumeClaimSpec) { s.VolumeMode = &block }, []string{"alice"}, "volumeMode: Block is not to be had"},
+	} {
+		for _, node := range c.nodes {
+			asks := claimAt(node)
+			c.ask(&asks.Spec)
+			h := newHome(t, asks)
+			var class storagev1.StorageClass
+			if err := h.client.Get(t.Context(), client.ObjectKey{Name: "local-path"}, &class); err != nil {
+				t.Fatal(err)
+			}
+			class.Provisioner = "kith.dev/local"
+			if err := errors.Join(h.client.Delete(t.Context(), &class), h.client.Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class.Name, Annotations: class.Annotations}, Provisioner: class.Provisioner})); err != nil {
+				t.Fatal(err)
+			}
+			if result, err := h.make(); err != nil || result.RequeueAfter != unfitPause || h.made() != nil || len(h.peers.asked) > 0 {
+				t.Errorf("%s at %s: %v, %v, asked %q", name, node, result, err, h.peers.asked)
+			}
+			var claim corev1.PersistentVolumeClaim
+			if err := h.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, &claim); err != nil || claim.Annotations[annotationSelectedNode] != node {
+				t.Errorf("%s at %s: %v, %v", name, node, claim.Annotations, err)
+			}
+			if said := <-h.events.(*events.FakeRecorder).Events; !strings.Contains(said, "ProvisioningFailed") || !strings.Contains(said, c.word) {
+				t.Errorf("%s at %s: %s", name, node, said)
+			}
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/grants"
 	"kith.dev/core/trust/audit"
@@ -53,26 +54,27 @@ func New(c client.Client, live client.Reader, contracts *grants.Contracts, alloc
 	return &Claims{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, copies: map[string]int{}}
 }
 
-// PutClaim answers PUT remote.ClaimPath?contract=ID, a remote.Claim: the twin of the namespace has such a claim from then on. It is bound when
-// a guest uses it first.
+// PutClaim answers PUT remote.ClaimPath?contract=ID, a remote.Claim, with a remote.ClaimState: the twin of the namespace has such a claim from then
+// on. It is bound when a guest uses it first, and then it grows when more is asked for.
 func (c *Claims) PutClaim(w http.ResponseWriter, r *http.Request, consumerID string) {
-	door.Answer(c.log, w, struct{}{}, c.put(r, consumerID))
+	state, err := c.put(r, consumerID)
+	door.Answer(c.log, w, state, err)
 }
 
-func (c *Claims) put(r *http.Request, consumerID string) error {
+func (c *Claims) put(r *http.Request, consumerID string) (state remote.ClaimState, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), claimTimeout)
 	defer cancel()
 	terms, err := c.contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
-		return err
+		return state, err
 	}
 	home, name := r.PathValue("home"), r.PathValue("claim")
 	if err := check(home, name); err != nil {
-		return err
+		return state, err
 	}
 	claim, err := remote.ReadClaim(r.Body)
 	if err != nil {
-		return &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
+		return state, &api.Error{Code: api.CodeInvalid, Message: "claim " + name, Reason: err.Error()}
 	}
 	c.making.Lock()
 	defer c.making.Unlock()
@@ -89,38 +91,41 @@ func check(home, name string) error {
 	return nil
 }
 
-// ensure makes the claim unless it is there.
-func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name string, claim *remote.Claim) error {
+// ensure makes the claim unless it is there; one that is there and is to be larger grows.
+func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name string, claim *remote.Claim) (state remote.ClaimState, err error) {
+	size, err := claim.Size()
+	if err != nil {
+		return state, err
+	}
 	tw, found := c.contracts.TwinFor(terms.Consumer, home)
 	if !found || tw.Leaving {
-		return &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("claim %s of namespace %s", name, home), Reason: "the namespace is not here, or is being cleared away", Do: "try again in some seconds"}
+		return state, &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("claim %s of namespace %s", name, home), Reason: "the namespace is not here, or is being cleared away", Do: "try again in some seconds"}
 	}
 	var is corev1.PersistentVolumeClaim
 	switch err := c.live.Get(ctx, client.ObjectKey{Namespace: tw.Name, Name: name}, &is); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return fmt.Errorf("claim %s/%s: %w", tw.Name, name, err)
+		return state, fmt.Errorf("claim %s/%s: %w", tw.Name, name, err)
 	case !theirs(&is, terms.Consumer):
-		return &api.Error{Code: api.CodeConflict, Message: "claim " + name, Reason: "the owner here has a claim of that name in the namespace"}
+		return state, &api.Error{Code: api.CodeConflict, Message: "claim " + name, Reason: "the owner here has a claim of that name in the namespace"}
 	case is.Labels[v1alpha1.LabelHomeClaim] == string(claim.UID) && is.DeletionTimestamp == nil:
-		return nil
+		return c.grow(ctx, terms, &is, size)
 	default:
-		return &api.Error{Code: api.CodeNotReady, Message: "claim " + name, Reason: "a former claim of that name is still here", Do: "it is made when that was deleted"}
+		return state, &api.Error{Code: api.CodeNotReady, Message: "claim " + name, Reason: "a former claim of that name is still here", Do: "it is made when that was deleted"}
 	}
 	kept, err := c.kept(ctx, terms.Consumer.Compact, home, name, claim.UID)
 	if err != nil {
-		return err
+		return state, err
 	}
-	size, err := claim.Size()
-	if err != nil {
-		return err
+	if kept != nil { // a claim of another size would not be given it, and this one grows then
+		size = kept.Spec.Capacity[corev1.ResourceStorage]
 	}
-	if err := c.fits(ctx, terms, size); err != nil {
-		return err
+	if err := c.fits(ctx, terms, nil, size); err != nil {
+		return state, err
 	}
 	class, err := c.class(ctx)
 	if err != nil {
-		return err
+		return state, err
 	}
 	want := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -128,21 +133,21 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 			Annotations: map[string]string{v1alpha1.AnnotationHomeClaim: home + "/" + name},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: claim.AccessModes, StorageClassName: &class,
+			AccessModes: claim.AccessModes, StorageClassName: &class.Name,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
 		},
 	}
 	if kept != nil {
 		want.Spec.VolumeName = kept.Name
 		if err := c.giveBack(ctx, kept, want); err != nil {
-			return err
+			return state, err
 		}
 	}
 	if err := c.client.Create(ctx, want, client.FieldOwner(v1alpha1.ManagedBy)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return c.refused(terms, name, err)
+		return state, c.refused(terms, name, err)
 	}
 	c.log.Info("a consumer has a claim here", "peer", terms.Consumer.Name, "namespace", tw.Name, "claim", name, "size", size.String(), "again", kept != nil)
-	return c.count(ctx, terms.Consumer.Compact, terms.Contract)
+	return volumes.StateOf(want), c.count(ctx, terms.Consumer.Compact, terms.Contract)
 }
 
 // refused tells the consumer of what the API server refuses; the rest is for this side.
@@ -168,8 +173,8 @@ func theirs(o metav1.Object, consumer grants.Consumer) bool {
 	return l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && l[v1alpha1.LabelConsumer] == consumer.Compact && l[v1alpha1.LabelHomeClaim] != ""
 }
 
-// fits says why so much more is beyond the contract, or nil.
-func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Quantity) error {
+// fits says why so much is beyond the contract, or nil; is, if any, is the claim that is to grow to it.
+func (c *Claims) fits(ctx context.Context, terms *grants.Terms, is *corev1.PersistentVolumeClaim, size resource.Quantity) error {
 	allowed, granted := terms.Limit[corev1.ResourceStorage]
 	if !granted || allowed.Sign() <= 0 {
 		return &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage 20Gi"}
@@ -178,8 +183,14 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Qu
 	if err != nil {
 		return err
 	}
-	sum := used.DeepCopy()
+	sum, asks := used.DeepCopy(), "asks for "+size.String()
 	sum.Add(size)
+	if is != nil {
+		has := is.Spec.Resources.Requests[corev1.ResourceStorage]
+		sum.Sub(has)
+		have--
+		asks = fmt.Sprintf("is to grow from %s to %s", has.String(), size.String())
+	}
 	pods := terms.Limit[corev1.ResourcePods]
 	most := int(pods.Value()) + moreClaims
 	if sum.Cmp(allowed) <= 0 && have < most {
@@ -187,9 +198,11 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, size resource.Qu
 	}
 	no := &api.Error{
 		Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s would be exceeded", terms.Contract),
-		Reason: fmt.Sprintf("storage: the claim asks for %s, %s of %s is in use", size.String(), used.String(), allowed.String()),
+		Reason: fmt.Sprintf("storage: the claim %s, %s of %s is in use", asks, used.String(), allowed.String()),
+		Do:     "ask for more: kith peer NAME --storage AMOUNT",
 	}
 	if have >= most {
+		no.Do = ""
 		no.Reason = fmt.Sprintf("%d claims are kept under it: one for each pod that it grants and %d more are allowed", have, moreClaims)
 	}
 	c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: "claim of " + size.String(), Why: no.Reason, Usual: true})
@@ -252,8 +265,8 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 	defer c.making.Unlock()
 	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer, v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelHomeClaim: uid}
 	var claims corev1.PersistentVolumeClaimList
-	var volumes corev1.PersistentVolumeList
-	if err := errors.Join(c.live.List(ctx, &claims, which), c.live.List(ctx, &volumes, which)); err != nil {
+	var kept corev1.PersistentVolumeList
+	if err := errors.Join(c.live.List(ctx, &claims, which), c.live.List(ctx, &kept, which)); err != nil {
 		return fmt.Errorf("looking for claim %s: %w", name, err)
 	}
 	if terms == nil && len(claims.Items) > 0 {
@@ -266,8 +279,8 @@ func (c *Claims) delete(r *http.Request, consumerID string) error {
 		}
 	}
 	named := map[string]bool{} // volumes
-	for i := range volumes.Items {
-		named[volumes.Items[i].Name] = true
+	for i := range kept.Items {
+		named[kept.Items[i].Name] = true
 	}
 	for i := range claims.Items {
 		if v := claims.Items[i].Spec.VolumeName; v != "" {

@@ -17,10 +17,10 @@ import (
 
 // class gives the class of guests' volumes: that of the cluster's default class, whose volumes are retained. When the default class is
 // another one by now, it is made anew; claims and volumes that have it are not concerned.
-func (c *Claims) class(ctx context.Context) (string, error) {
+func (c *Claims) class(ctx context.Context) (*storagev1.StorageClass, error) {
 	var classes storagev1.StorageClassList
 	if err := c.live.List(ctx, &classes); err != nil {
-		return "", fmt.Errorf("looking for a storage class: %w", err)
+		return nil, fmt.Errorf("looking for a storage class: %w", err)
 	}
 	like, is := volumes.DefaultClass(classes.Items), (*storagev1.StorageClass)(nil)
 	for i := range classes.Items {
@@ -29,22 +29,22 @@ func (c *Claims) class(ctx context.Context) (string, error) {
 		}
 	}
 	if like == nil {
-		return "", &api.Error{Code: api.CodeForbidden, Message: "volumes", Reason: "this cluster has no default storage class"}
+		return nil, &api.Error{Code: api.CodeForbidden, Message: "volumes", Reason: "this cluster has no default storage class"}
 	}
 	want := guestClass(like)
 	if is != nil && is.Provisioner == want.Provisioner && equality.Semantic.DeepEqual(is.Parameters, want.Parameters) &&
-		equality.Semantic.DeepEqual(is.MountOptions, want.MountOptions) && equality.Semantic.DeepEqual(is.AllowedTopologies, want.AllowedTopologies) {
-		return want.Name, nil
+		equality.Semantic.DeepEqual(is.AllowVolumeExpansion, want.AllowVolumeExpansion) && equality.Semantic.DeepEqual(is.MountOptions, want.MountOptions) && equality.Semantic.DeepEqual(is.AllowedTopologies, want.AllowedTopologies) {
+		return want, nil
 	}
 	if is != nil {
 		if err := c.client.Delete(ctx, is); err != nil && !apierrors.IsNotFound(err) {
-			return "", fmt.Errorf("making the storage class of guests anew: %w", err)
+			return nil, fmt.Errorf("making the storage class of guests anew: %w", err)
 		}
 	}
 	if err := c.client.Create(ctx, want); err != nil && !apierrors.IsAlreadyExists(err) {
-		return "", fmt.Errorf("making the storage class of guests: %w", err)
+		return nil, fmt.Errorf("making the storage class of guests: %w", err)
 	}
-	return want.Name, nil
+	return want, nil
 }
 
 func guestClass(like *storagev1.StorageClass) *storagev1.StorageClass {
@@ -52,6 +52,6 @@ func guestClass(like *storagev1.StorageClass) *storagev1.StorageClass {
 	return &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: v1alpha1.GuestStorageClass, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Provisioner: like.Provisioner, Parameters: like.Parameters, MountOptions: like.MountOptions, AllowedTopologies: like.AllowedTopologies,
-		ReclaimPolicy: &retain, VolumeBindingMode: &late,
+		ReclaimPolicy: &retain, VolumeBindingMode: &late, AllowVolumeExpansion: new(volumes.MayGrow(like)),
 	}
 }

@@ -42,7 +42,7 @@ func newProvider(t *testing.T) *provider {
 	t.Helper()
 	p := &provider{T: t, mux: http.NewServeMux(), id: map[string]string{}, twin: map[string]string{}}
 	objects := []client.Object{&storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "example.com/local",
+		ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "example.com/local", AllowVolumeExpansion: new(true),
 		Parameters: map[string]string{"a": "b"},
 	}}
 	for i, name := range []string{"bob", "eve"} {
@@ -110,14 +110,25 @@ func (p *provider) bind(by, name, volume string) {
 	claim := p.claimOf(by, name)
 	claim.Spec.VolumeName = volume
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}, Spec: corev1.PersistentVolumeSpec{
-		StorageClassName: v1alpha1.GuestStorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		StorageClassName: v1alpha1.GuestStorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, Capacity: claim.Spec.Resources.Requests,
 		ClaimRef: &corev1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 	}}
 	if err := errors.Join(p.client.Update(p.Context(), claim), p.client.Create(p.Context(), v)); err != nil {
 		p.Fatal(err)
 	}
+	p.grown(by, name, v.Spec.Capacity.Storage().String())
 	p.phase(volume, corev1.VolumeBound)
 	p.look(volume)
+}
+
+// grown says of a claim that its volume is so large.
+func (p *provider) grown(by, name, size string) {
+	p.Helper()
+	claim := p.claimOf(by, name)
+	claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	if err := p.client.Status().Update(p.Context(), claim); err != nil {
+		p.Fatal(err)
+	}
 }
 
 func (p *provider) look(volume string) ctrl.Result {
@@ -238,7 +249,7 @@ func TestNothingIsLentThatTheContractDoesNotName(t *testing.T) {
 	p := newProvider(t)
 	terms := *p.contracts.Of("bob-1")
 	terms.Limit = hostingtest.List("cpu", "1", "pods", "5")
-	if err := p.fits(t.Context(), &terms, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
+	if err := p.fits(t.Context(), &terms, nil, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
 		t.Error(err)
 	}
 }
