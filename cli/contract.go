@@ -51,6 +51,7 @@ func (p commands) contractListCommand() *cobra.Command {
 					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
 					{Title: "DEVICES", Need: true, Cell: func(x api.Contract) string { return screen.Devices(x.Used, x.Resources) }},
 					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.Until(x.NotAfter), "in ") }},
+					{Title: "VOLUMES KEPT", Cell: func(x api.Contract) string { return keptFor(x) }, Wide: true},
 					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
 					{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
 					{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
@@ -107,6 +108,9 @@ func (p commands) showContract(x api.Contract) {
 	line("State", style.Word(string(x.State)))
 	line("Why", screen.Clean(x.Why))
 	line("Used", screen.CleanLines(screen.UsedOf(x.Used, x.Resources)))
+	if kept := keptFor(x); kept != "" {
+		line("Volumes", "kept for "+kept+" after the end")
+	}
 	for _, t := range []struct {
 		name string
 		time time.Time
@@ -119,6 +123,14 @@ func (p commands) showContract(x api.Contract) {
 	for _, s := range x.Signatures {
 		line("Signed", fmt.Sprintf("by the %s, %s", screen.Clean(string(s.Role)), screen.Clean(s.ID)))
 	}
+}
+
+// keptFor is how long what is in volumes is kept after the end of a contract, in words; "" where no storage is lent.
+func keptFor(x api.Contract) string {
+	if d, err := time.ParseDuration(x.KeepVolumes); err == nil {
+		return api.Span(d)
+	}
+	return ""
 }
 
 // earlier explains why a contract begins before it was made.

@@ -160,8 +160,9 @@ func (p commands) unpeerCommand() *cobra.Command {
 Pods of this cluster that run at the peer come home with their grace period; guests of the peer here end. A request
 that is pending is taken back. With pods on the way, a terminal asks first. While volumes of this cluster are at the peer, it
 names them and ends nothing, unless --delete-volumes says that they and their claims may go, or --leave-volumes that they stay
-there: the peer keeps them for seven days, and gives them back when you peer again. --all ends every peering at once, as the
-removal of Kith does, so that nobody keeps resources for a laptop that does not come back.`,
+there: the peer keeps them for as long as the contract says, seven days or what its owner chose, and gives them back when you
+peer again. --all ends every peering at once, as the removal of Kith does, so that nobody keeps resources for a laptop that
+does not come back.`,
 		Example: "  kith unpeer bob\n  kith unpeer bob --dry-run\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
 		Args:    program.Between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -190,7 +191,7 @@ removal of Kith does, so that nobody keeps resources for a laptop that does not 
 	c.Flags().BoolVar(&all, "all", false, "end the peerings with all peers")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&deleteVolumes, "delete-volumes", false, "delete the volumes of this cluster at the peer, with their claims and all data")
-	c.Flags().BoolVar(&leaveVolumes, "leave-volumes", false, "leave the volumes of this cluster at the peer, which keeps them for seven days")
+	c.Flags().BoolVar(&leaveVolumes, "leave-volumes", false, "leave the volumes of this cluster at the peer, which keeps them for as long as the contract says")
 	c.MarkFlagsMutuallyExclusive("delete-volumes", "leave-volumes")
 	program.DryRunFlag(c, &dry)
 	program.TimeoutFlag(c, &timeout, "how long to wait for the end")

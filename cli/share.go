@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,6 +37,7 @@ type shareFlags struct {
 	battery     int32
 	dry         bool
 	deviceClass string
+	keepVolumes string
 }
 
 func (p commands) shareCommand() *cobra.Command {
@@ -69,7 +71,10 @@ One policy counts for a peer: of those that select it the one with the highest p
 --hours says when something is offered. Outside of them nothing is, and a contract that is signed in them ends with them at the latest.
 
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
-ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).`,
+ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).
+
+--keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
+days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.`,
 		Example: `  kith share
   kith share 50%
   kith share --cpu 2 --memory 4Gi --pods 20
@@ -85,6 +90,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
   kith share explain bob
+  kith share --storage 20Gi --keep-volumes 30d
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -107,6 +113,7 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
+	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -319,6 +326,16 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.DeviceRuntimeClass = &f.deviceClass
 	}
+	if given("keep-volumes") {
+		var keep string
+		if f.keepVolumes != "" {
+			d, err := api.ParseSpan(f.keepVolumes)
+			if keep = d.String(); err != nil || (api.Policy{KeepVolumes: keep}).Check() != nil {
+				return change, api.Invalid("keep-volumes", f.keepVolumes, "a time from 1h to 365d, such as 36h or 30d")
+			}
+		}
+		change.KeepVolumes = &keep
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -427,6 +444,12 @@ var policyColumns = []screen.Column[api.Policy]{
 	}},
 	{Title: "SERVICES", Need: true, Cell: func(x api.Policy) string { return strings.Join(x.Services, ",") }},
 	{Title: "DEVICE CLASS", Need: true, Cell: func(x api.Policy) string { return x.DeviceRuntimeClass }},
+	{Title: "KEEPS VOLUMES", Need: true, Cell: func(x api.Policy) string {
+		if d, err := time.ParseDuration(x.KeepVolumes); err == nil {
+			return api.Span(d)
+		}
+		return ""
+	}},
 	{Title: "SECURITY", Cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }
 

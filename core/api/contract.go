@@ -31,6 +31,9 @@ type Contract struct {
 	NotAfter   time.Time       `json:"notAfter,omitzero"`
 	Document   []byte          `json:"document"`
 	Signatures List[Signature] `json:"signatures"`
+
+	// KeepVolumes is how long what is in volumes is kept after the end, as a duration ("168h0m0s"); "" where no storage is lent.
+	KeepVolumes string `json:"keepVolumes,omitempty"`
 }
 
 // Signature is one side's Ed25519 signature of Document.

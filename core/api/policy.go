@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // PodSecurity is a level of the Kubernetes pod security standards.
@@ -59,6 +60,9 @@ type Policy struct {
 	Services List[string] `json:"services,omitempty"`
 	// DeviceRuntimeClass is the RuntimeClass of guests that ask for devices; "" is that of all guests.
 	DeviceRuntimeClass string `json:"deviceRuntimeClass,omitempty"`
+	// KeepVolumes is how long the data of peers' volumes is kept after the end of a contract that is signed from now on, from an hour to a year, as a
+	// duration ("720h"); "" is seven days.
+	KeepVolumes string `json:"keepVolumes,omitempty"`
 	// Names are those that IDs in Peers have here, by ID. It is not set, only shown, and so are Offered and Notes.
 	Names map[string]string `json:"names,omitempty"`
 	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
@@ -103,6 +107,7 @@ type PolicyChange struct {
 	Generation int64 `json:"generation,omitempty"`
 
 	DeviceRuntimeClass *string `json:"deviceRuntimeClass,omitempty"`
+	KeepVolumes        *string `json:"keepVolumes,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -124,6 +129,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.MaxPerPeer, c.MaxPerPeer)
 	set(&p.MaxPeers, c.MaxPeers)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
+	set(&p.KeepVolumes, c.KeepVolumes)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
 		maps.Copy(amounts, p.Amounts)
@@ -153,6 +159,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
+		KeepVolumes: &p.KeepVolumes,
 	}
 }
 
@@ -194,6 +201,9 @@ func (p Policy) Since(was Policy) string {
 	if was.DeviceRuntimeClass != p.DeviceRuntimeClass {
 		parts = append(parts, fmt.Sprintf("runtime class of devices %s → %s", cmp.Or(was.DeviceRuntimeClass, "none"), cmp.Or(p.DeviceRuntimeClass, "none")))
 	}
+	if was.KeepVolumes != p.KeepVolumes {
+		parts = append(parts, fmt.Sprintf("volumes are kept after the end for %s → %s", was.keeps(), p.keeps()))
+	}
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
 	}
@@ -223,6 +233,15 @@ func most(peers int32) string {
 		return "any"
 	}
 	return fmt.Sprint(peers)
+}
+
+// keeps is KeepVolumes in words.
+func (p Policy) keeps() string {
+	d, err := time.ParseDuration(cmp.Or(p.KeepVolumes, "168h"))
+	if err != nil {
+		return p.KeepVolumes
+	}
+	return Span(d)
 }
 
 // nothing is what a policy without amounts offers, or with none but 0%.
@@ -263,6 +282,9 @@ func (p Policy) Check() error {
 	}
 	if len(p.TimeZone) > 64 || !timeZone.MatchString(p.TimeZone) {
 		return Invalid("timeZone", p.TimeZone, "the name of a time zone, such as Europe/Berlin")
+	}
+	if d, err := time.ParseDuration(cmp.Or(p.KeepVolumes, "168h")); err != nil || d < time.Hour || d > 365*24*time.Hour {
+		return Invalid("keepVolumes", p.KeepVolumes, "a time from 1h to 365d, such as 30d")
 	}
 	for _, s := range p.Services {
 		if len(s) > 63 || !namespaces.MatchString(s) {

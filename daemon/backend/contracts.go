@@ -94,6 +94,9 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 	}
 	// As the document spells them: that is what verifying compares.
 	v.Resources = doc.Resources
+	if _, lends := doc.Resources[api.Storage]; lends {
+		v.KeepVolumes = doc.Keeps().String()
+	}
 	v.Signatures = verdict.Signatures(contract.Signed{
 		Document: ctr.Spec.Document, ConsumerSignature: ctr.Spec.ConsumerSignature, ProviderSignature: ctr.Spec.ProviderSignature,
 	})

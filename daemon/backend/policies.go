@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,9 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 			hours.Days = append(hours.Days, string(d))
 		}
 		v.Hours = append(v.Hours, hours)
+	}
+	if p.Spec.KeepVolumes != nil {
+		v.KeepVolumes = sharing.Keeps(p).String()
 	}
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -240,6 +244,14 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}
 		}
 		policy.Spec.Namespaces.SameName = access(v.SameName)
+	}
+	policy.Spec.KeepVolumes = nil
+	if v.KeepVolumes != "" {
+		d, err := time.ParseDuration(v.KeepVolumes)
+		if err != nil {
+			return api.Invalid("keepVolumes", v.KeepVolumes, "a duration from 1h to 8760h")
+		}
+		policy.Spec.KeepVolumes = &metav1.Duration{Duration: d}
 	}
 	policy.Spec.PeerSelector = nil
 	if v.Selector != "" {

@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/volumes"
+	"kith.dev/core/trust/contract"
 )
 
 // Volumes gives the volumes of this cluster at peers, and of peers here.
@@ -94,7 +96,7 @@ func (c *Cluster) letGo(ctx context.Context, peer, namespace, what, command stri
 	if !may {
 		leave := ""
 		if peer != "" {
-			leave = ", and --leave-volumes leaves them there for seven days"
+			leave = ", and --leave-volumes leaves them there for " + api.Span(c.keeps(peer))
 		}
 		return &api.Error{
 			Code: api.CodeConflict, Message: what + " would leave volumes behind", Reason: volumes.Words(held),
@@ -113,6 +115,14 @@ func (c *Cluster) letGo(ctx context.Context, peer, namespace, what, command stri
 	return nil
 }
 
+// keeps is how long a peer keeps volumes of this cluster after the end of the contract in force.
+func (c *Cluster) keeps(peer string) time.Duration {
+	if ctr := c.Client.Now().InForce(peer, v1alpha1.RoleConsumer); ctr != nil {
+		return record.Keeps(ctr)
+	}
+	return contract.DefaultKeep
+}
+
 // leaveVolumes does what is to be done with volumes of this cluster at a peer before the peering ends.
 func (c *Cluster) leaveVolumes(ctx context.Context, peer, name string, options api.EndOptions, report func(api.Progress)) error {
 	if !options.LeaveVolumes {
@@ -120,7 +130,7 @@ func (c *Cluster) leaveVolumes(ctx context.Context, peer, name string, options a
 	}
 	held, err := held(ctx, c.Fresh, peer, "")
 	if err == nil && len(held) > 0 && !bool(options.DryRun) {
-		report(api.Progress{Message: fmt.Sprintf("leaving volumes at %s, which keeps them for seven days: %s", name, volumes.Words(held))})
+		report(api.Progress{Message: fmt.Sprintf("leaving volumes at %s, which keeps them for %s: %s", name, api.Span(c.keeps(peer)), volumes.Words(held))})
 	}
 	return err
 }

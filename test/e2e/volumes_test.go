@@ -368,4 +368,45 @@ func TestAVolumeGrowsUnderItsPod(t *testing.T) {
 		started = false
 		grown("abroad", "1500Mi")
 	})
+
+	t.Run("how long what is left is kept both sign", func(t *testing.T) {
+		kith(t, bob, "share", "--keep-volumes", "2h")
+		if out := kith(t, alice, "contract", "show", "bob"); !strings.Contains(out, "kept for 7 days after the end") {
+			t.Error(out)
+		}
+		kith(t, alice, "peer", "bob", "--storage", "1800Mi", "--wait=false")
+		eventually(t, 30*time.Second, "bob is asked", func() string {
+			if len(requests(t, bob)) == 0 {
+				return "no request"
+			}
+			return ""
+		})
+		kith(t, bob, "accept", "alice", "--yes")
+		eventually(t, 30*time.Second, "alice is asked whether less than seven days is enough", func() string {
+			if out := kith(t, alice, "peers"); !strings.Contains(out, "volumes are kept there for 2 hours after the end, and not for 7 days") {
+				return instead(out)
+			}
+			return ""
+		})
+		kith(t, alice, "confirm", "bob", "--terms")
+		eventually(t, 30*time.Second, "it is signed", func() string {
+			if out := kith(t, alice, "contract", "show", "bob"); !strings.Contains(out, "kept for 2 hours after the end") {
+				return instead(out)
+			}
+			return ""
+		})
+		if out, err := alice.Kith(t.Context(), "unpeer", "bob", "--dry-run"); err == nil || !strings.Contains(out+err.Error(), "leaves them there for 2 hours") {
+			t.Error(out, err)
+		}
+		kith(t, bob, "unpeer", "alice", "--yes")
+		eventually(t, time.Minute, "bob keeps the volume for two hours", func() string {
+			out := kubectl(t, bob, "get", "pv", "-l", "kith.dev/consumer-name=alice", "-o", `jsonpath={.items[*].status.phase} {.items[*].metadata.annotations.kith\.dev/kept-until}`)
+			phase, at, _ := strings.Cut(out, " ")
+			until, err := time.Parse(time.RFC3339, at)
+			if left := time.Until(until); phase != "Released" || err != nil || left < 110*time.Minute || left > 2*time.Hour {
+				return instead(out)
+			}
+			return ""
+		})
+	})
 }

@@ -102,6 +102,7 @@ var All = []Rule{
 	{"SharingPolicy spec.hours[]", "they end later than they begin", "share --hours 09:00-09:00", "later than they begin", sharing("hours: [{from: '09:00', to: '09:00'}]"), "hours that end when they begin are none: a whole day is from 00:00 to 24:00", ""},
 	{"SharingPolicy spec.timeZone", "a name of the IANA's list", "share --time-zone Europe/Nowhere", "spec.timeZone", sharing("timeZone: 'Europe Berlin'"), "spec.timeZone", ""},
 	{"SharingPolicy spec.only.batteryAbove", "from 1 to 99", "share --battery-above 100", "from 1 to 99", sharing("only: {batteryAbove: 100}"), "spec.only.batteryAbove", ""},
+	{"SharingPolicy spec.keepVolumes", "from 1h to 8760h", "share --keep-volumes 1m", "from 1h to 365d", sharing("keepVolumes: 1m"), "must be a duration from 1h to 8760h (a year)", ""},
 	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
 	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
 	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},

@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -93,12 +94,15 @@ func (r *Reconciler) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alp
 		return client.IgnoreNotFound(err)
 	}
 	r.Log.Info("contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "why", ctr.Status.Why)
-	direction := api.Incoming
+	direction, kept := api.Incoming, ""
 	if ctr.Spec.Role == v1alpha1.RoleConsumer {
 		direction = api.Outgoing
+		if _, lent := ctr.Spec.Resources[corev1.ResourceStorage]; lent {
+			kept = "; volumes that are left there are kept for " + api.Span(record.Keeps(ctr))
+		}
 	}
 	r.Announce(api.Event{Type: api.EventPeeringEnded, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message:   "the contract with " + peer.Name + " is over: " + ctr.Status.Why,
+		Message:   "the contract with " + peer.Name + " is over: " + ctr.Status.Why + kept,
 		Direction: direction, ByPeer: record.EndReason(ctr) == v1alpha1.EndedByPeer})
 	return nil
 }

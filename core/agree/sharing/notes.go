@@ -64,6 +64,9 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 	if _, err := location(policy.Spec.TimeZone, time.UTC); err != nil && len(policy.Spec.Hours) > 0 {
 		notes = append(notes, fmt.Sprintf("it offers nothing, since the time zone of its hours, %q, is not known here: it must be a name such as Europe/Berlin", policy.Spec.TimeZone))
 	}
+	if k := policy.Spec.KeepVolumes; k != nil && Keeps(policy) != k.Duration {
+		notes = append(notes, fmt.Sprintf("keepVolumes %s cannot be, it must be %s: volumes are kept for %s", k.Duration, KeepAllowed, Keeps(policy)))
+	}
 	for _, entry := range policy.Spec.Peers {
 		if _, err := identity.ParseID(entry); err == nil {
 			continue

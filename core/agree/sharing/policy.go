@@ -12,6 +12,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
 
@@ -157,6 +158,14 @@ func Validity(policy *v1alpha1.SharingPolicy) time.Duration {
 		return DefaultValidity
 	}
 	return min(max(policy.Spec.ContractValidity.Duration, MinValidity), MaxValidity)
+}
+
+// Keeps is how long the data of volumes is kept here after the end of a contract under the policy. A contract that was signed says it for itself.
+func Keeps(policy *v1alpha1.SharingPolicy) time.Duration {
+	if policy == nil || policy.Spec.KeepVolumes == nil {
+		return contract.DefaultKeep
+	}
+	return min(max(policy.Spec.KeepVolumes.Duration, contract.MinKeep), contract.MaxKeep)
 }
 
 // Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,

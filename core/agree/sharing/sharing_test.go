@@ -298,6 +298,8 @@ func TestValidate(t *testing.T) {
 			s.PeerSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "!"}}
 		}},
 		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) { s.ContractValidity = &metav1.Duration{Duration: time.Minute} }},
+		{"spec.keepVolumes", "from 1h to 8760h", func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Minute} }},
+		{"spec.keepVolumes", "from 1h to 8760h", func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: 8761 * time.Hour} }},
 		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) {
 			s.ContractValidity = &metav1.Duration{Duration: MaxValidity + time.Second}
 		}},

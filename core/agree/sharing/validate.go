@@ -14,6 +14,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
 )
 
 // FieldError is one thing Validate finds wrong: the field, its value, and what it may be.
@@ -27,6 +28,9 @@ func (e *FieldError) Error() string {
 
 // ValidityAllowed are the values of spec.contractValidity, in words.
 const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
+
+// KeepAllowed are the values of spec.keepVolumes, in words.
+const KeepAllowed = "a duration from 1h to 8760h (a year)"
 
 // bytesPerSecond is the pattern of the custom resource.
 var bytesPerSecond = regexp.MustCompile(`^[1-9][0-9]*(k|M|G|Ki|Mi|Gi)?$`)
@@ -106,6 +110,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	}
 	if v := spec.ContractValidity; v != nil && (v.Duration < MinValidity || v.Duration > MaxValidity) {
 		bad("spec.contractValidity", v.Duration.String(), ValidityAllowed)
+	}
+	if k := spec.KeepVolumes; k != nil && (k.Duration < contract.MinKeep || k.Duration > contract.MaxKeep) {
+		bad("spec.keepVolumes", k.Duration.String(), KeepAllowed)
 	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {

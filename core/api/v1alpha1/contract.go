@@ -24,6 +24,9 @@ type AdvertisementSpec struct {
 	// prices per unit and hour in the provider's currency; empty means free.
 	// +optional
 	Prices map[string]string `json:"prices,omitempty"`
+	// keepVolumes is how long the data of volumes is kept there after the end, where storage is offered.
+	// +optional
+	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
 	// validUntil is when the offer lapses unless it became a contract.
 	ValidUntil metav1.Time `json:"validUntil"`
 }

@@ -67,8 +67,9 @@ const (
 	LabelHomeClaim      = "kith.dev/home-claim-uid"
 	AnnotationHomeClaim = "kith.dev/home-claim"
 	// AnnotationKeptUntil on a volume whose consumer has no contract any more, or gave up its namespace without deleting the claim,
-	// tells how long its data is kept (RFC 3339).
+	// tells how long its data is kept (RFC 3339); AnnotationKeepFor, before, for how long that will be by the contract, a duration.
 	AnnotationKeptUntil = "kith.dev/kept-until"
+	AnnotationKeepFor   = "kith.dev/keep-for"
 	// AnnotationMoveTo on a claim of the class kith has its volume moved to a node: a peer's, or home's. Without it a move that has not
 	// switched yet is undone. AnnotationMove is how far it is (core/consume/volumes), and the finalizer of that time.
 	// AnnotationMoveRate is how many bytes a second that may take, a quantity.

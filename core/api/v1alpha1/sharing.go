@@ -79,6 +79,11 @@ type SharingPolicySpec struct {
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('87600h')",message="must be a duration from 1h to 87600h (ten years)"
 	ContractValidity *metav1.Duration `json:"contractValidity,omitempty"`
+	// keepVolumes is how long the data of peers' volumes is kept here after the end of a contract that is signed from now on, unless the peer
+	// deletes it, from 1h to 8760h (a year). Without it, 168h (seven days). It is a term of the contract, which both sign.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="must be a duration from 1h to 8760h (a year)"
+	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

@@ -97,6 +97,11 @@ func (in *AdvertisementSpec) DeepCopyInto(out *AdvertisementSpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.KeepVolumes != nil {
+		in, out := &in.KeepVolumes, &out.KeepVolumes
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	in.ValidUntil.DeepCopyInto(&out.ValidUntil)
 }
 
@@ -1347,6 +1352,11 @@ func (in *SharingPolicySpec) DeepCopyInto(out *SharingPolicySpec) {
 	}
 	if in.ContractValidity != nil {
 		in, out := &in.ContractValidity, &out.ContractValidity
+		*out = new(metav1.Duration)
+		**out = **in
+	}
+	if in.KeepVolumes != nil {
+		in, out := &in.KeepVolumes, &out.KeepVolumes
 		*out = new(metav1.Duration)
 		**out = **in
 	}

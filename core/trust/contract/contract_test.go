@@ -103,6 +103,39 @@ func TestBothSidesKeepTheSameBytes(t *testing.T) {
 	}
 }
 
+// A document of before there was a term for it says seven days, in the same bytes as then; any other time is one of its terms.
+func TestHowLongVolumesAreKeptIsATerm(t *testing.T) {
+	for keep, want := range map[time.Duration]string{
+		DefaultKeep: "", time.Hour: `"keepVolumes":3600,`, 30 * 24 * time.Hour: `"keepVolumes":2592000,`, time.Minute: `"keepVolumes":3600,`, 9000 * time.Hour: `"keepVolumes":31536000,`,
+	} {
+		d := between(someone(t), someone(t))
+		d.KeepVolumes = KeepFor(keep)
+		d.Version = map[bool]string{true: Version2, false: Version}[want != ""] // who does not know the term does not know the version
+		doc, err := Canonical(d)
+		if err != nil || bytes.Contains(doc, []byte("keepVolumes")) != (want != "") || !bytes.Contains(doc, []byte(want)) {
+			t.Fatalf("%s: %v\n%s", keep, err, doc)
+		}
+		if read, err := Parse(doc); err != nil || read.Keeps() != min(max(keep, MinKeep), MaxKeep) {
+			t.Errorf("%s: read as %s, %v", keep, read.Keeps(), err)
+		}
+		if d.Version = map[bool]string{true: Version, false: Version2}[want != ""]; d.Validate() == nil {
+			t.Errorf("%s: it is taken for %s", keep, d.Version)
+		}
+	}
+	// A signature is good for a document of its version.
+	consumer, provider := someone(t), someone(t)
+	d := between(consumer, provider)
+	d.Version, d.KeepVolumes = Version2, 3600
+	s, err := New(d)
+	if err = errors.Join(err, s.SignAs(Consumer, consumer), s.SignAs(Provider, provider)); err != nil || s.Verify() != nil {
+		t.Fatal(err, s.Verify())
+	}
+	s.ConsumerSignature = consumer.Sign(append([]byte(Version+"\x00"), s.Document...))
+	if _, err := s.VerifyAs(Consumer); err == nil {
+		t.Error("signed as of another version, it is good")
+	}
+}
+
 func TestParseTakesNothingButTheCanonicalBytes(t *testing.T) {
 	doc, err := Canonical(between(someone(t), someone(t)))
 	if err != nil {
@@ -139,7 +172,7 @@ func TestParseTakesNothingButTheCanonicalBytes(t *testing.T) {
 func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 	consumer, provider, other := someone(t), someone(t), someone(t)
 	for says, change := range map[string]func(*Document){
-		"version":                   func(d *Document) { d.Version = "kith.dev/contract/v2" },
+		"version":                   func(d *Document) { d.Version = "kith.dev/contract/v3" },
 		"contract ID":               func(d *Document) { d.ID = "A1b2c3d4e5f6g7h8" },
 		"revision 0":                func(d *Document) { d.Revision = 0 },
 		"revision 9":                func(d *Document) { d.Revision = math.MaxInt64 },
@@ -162,6 +195,10 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		"is named twice":            func(d *Document) { d.StorageClasses = []string{"a", "a"} },
 		"storageClasses: \"A\"":     func(d *Document) { d.StorageClasses = []string{"A"} },
 		"storageClasses: 65":        func(d *Document) { d.StorageClasses = make([]string, 65) },
+		"keepVolumes: 3599 s":       func(d *Document) { d.Version, d.KeepVolumes = Version2, 3599 },
+		"keepVolumes: -1 s":         func(d *Document) { d.Version, d.KeepVolumes = Version2, -1 },
+		"keepVolumes: 31536001 s":   func(d *Document) { d.Version, d.KeepVolumes = Version2, 31536001 },
+		"is what is meant without":  func(d *Document) { d.Version, d.KeepVolumes = Version2, int64(DefaultKeep/time.Second) },
 	} {
 		d := between(consumer, provider)
 		change(&d)
@@ -306,6 +343,12 @@ func TestNewID(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	doc, err := Canonical(between(fixed(f, 1), fixed(f, 2)))
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(doc)
+	later := between(fixed(f, 1), fixed(f, 2))
+	later.Version, later.KeepVolumes = Version2, 3600
+	if doc, err = Canonical(later); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(doc)

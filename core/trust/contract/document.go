@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// Version is what the documents this package reads and writes call themselves.
-	Version = "kith.dev/contract/v1"
+	// Version is what documents call themselves, and Version2 those with a term that readers of the first would refuse: KeepVolumes.
+	Version  = "kith.dev/contract/v1"
+	Version2 = "kith.dev/contract/v2"
 	// MaxDocument bounds a document, in bytes.
 	MaxDocument = 64 << 10
 	// maxRevision keeps the number exact in JSON, whose numbers are IEEE doubles for RFC 8785.
@@ -117,8 +118,12 @@ func (d Document) Follows(old Document) error {
 
 // Validate says what in the document cannot be meant. That it is over, or not yet in force, is no error.
 func (d Document) Validate() error {
-	if d.Version != Version {
-		return fmt.Errorf("contract: version %.64q, this Kith reads %s", d.Version, Version)
+	switch want := d.Terms.DocumentVersion(); d.Version {
+	case want:
+	case Version, Version2:
+		return fmt.Errorf("contract: version %s, and what it says is of %s", d.Version, want)
+	default:
+		return fmt.Errorf("contract: version %.64q, this Kith reads %s and %s", d.Version, Version, Version2)
 	}
 	if err := CheckID(d.ID); err != nil {
 		return err

@@ -8,9 +8,6 @@ import (
 	"kith.dev/core/trust/identity"
 )
 
-// domain begins all that is signed, so that the signature is good for a contract and nothing else.
-const domain = Version + "\x00"
-
 // ErrUnsigned means that a signature is not there (yet).
 var ErrUnsigned = errors.New("is missing")
 
@@ -41,7 +38,7 @@ func (s *Signed) SignAs(role Role, who *identity.Identity) error {
 	if party.ID != who.ID() {
 		return fmt.Errorf("contract %s: sign as %s: the %s is %s, not this cluster", d.ID, role, role, party.ID)
 	}
-	sig := who.Sign(message(s.Document))
+	sig := who.Sign(message(d, s.Document))
 	if role == Consumer {
 		s.ConsumerSignature = sig
 	} else {
@@ -71,7 +68,7 @@ func (s Signed) VerifyAs(role Role) (Document, error) {
 	if len(sig) != ed25519.SignatureSize {
 		return Document{}, fmt.Errorf("contract %s: the %s's signature has %d bytes, want %d", d.ID, role, len(sig), ed25519.SignatureSize)
 	}
-	if err := identity.Verify(party.Key, party.ID, message(s.Document), sig); err != nil {
+	if err := identity.Verify(party.Key, party.ID, message(d, s.Document), sig); err != nil {
 		return Document{}, fmt.Errorf("contract %s: the %s's signature is not of these bytes (document or signature was changed, or signed with another key): %w", d.ID, role, err)
 	}
 	return d, nil
@@ -88,6 +85,7 @@ func (s Signed) Verify() error {
 	return errors.Join(consumer, provider)
 }
 
-func message(document []byte) []byte {
-	return append([]byte(domain), document...)
+// message is what is signed of a document. What it begins with has the signature be good for a contract of its version, and nothing else.
+func message(d Document, document []byte) []byte {
+	return append([]byte(d.Version+"\x00"), document...)
 }

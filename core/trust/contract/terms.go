@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"kith.dev/core/trust/wire"
 )
@@ -36,6 +37,40 @@ type Terms struct {
 	Prices map[string]string `json:"prices,omitempty"`
 	// StorageClasses that claims may name.
 	StorageClasses []string `json:"storageClasses,omitempty"`
+	// KeepVolumes is for how many seconds the provider keeps what is in volumes after the end, unless the consumer deletes it; see Keeps. Left out it
+	// is DefaultKeep, as in all documents of before there was such a term: one content has one form.
+	KeepVolumes int64 `json:"keepVolumes,omitempty"`
+}
+
+// DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
+func (t Terms) DocumentVersion() string {
+	if t.KeepVolumes != 0 {
+		return Version2
+	}
+	return Version
+}
+
+// Bounds of how long the data of volumes is kept after the end of a contract, and what holds for one that says nothing of it.
+const (
+	MinKeep     = time.Hour
+	MaxKeep     = 365 * 24 * time.Hour
+	DefaultKeep = 7 * 24 * time.Hour
+)
+
+// Keeps is how long the data of volumes is kept after the end.
+func (t Terms) Keeps() time.Duration {
+	if t.KeepVolumes == 0 {
+		return DefaultKeep
+	}
+	return time.Duration(t.KeepVolumes) * time.Second
+}
+
+// KeepFor is what KeepVolumes says for a time; what is out of bounds is the nearest that is within.
+func KeepFor(d time.Duration) int64 {
+	if d = min(max(d, MinKeep), MaxKeep).Truncate(time.Second); d == DefaultKeep {
+		return 0
+	}
+	return int64(d / time.Second)
 }
 
 var (
@@ -78,6 +113,11 @@ func (t Terms) Validate() error {
 		if slices.Contains(t.StorageClasses[:i], class) {
 			return fmt.Errorf("storageClasses: %s is named twice", class)
 		}
+	}
+	if k := t.KeepVolumes; k != 0 && (k < int64(MinKeep/time.Second) || k > int64(MaxKeep/time.Second)) {
+		return fmt.Errorf("keepVolumes: %d s, want one hour to a year", k)
+	} else if k == int64(DefaultKeep/time.Second) {
+		return fmt.Errorf("keepVolumes: %d s is what is meant without it", k)
 	}
 	return nil
 }

@@ -100,6 +100,9 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 	if terms.PodSecurity == contract.Privileged && had.PodSecurity != contract.Privileged {
 		sentences = append(sentences, "pods may run privileged there")
 	}
+	if _, lends := terms.Resources[api.Storage]; lends && terms.Keeps() < had.Keeps() {
+		sentences = append(sentences, fmt.Sprintf("volumes are kept there for %s after the end, and not for %s", api.Span(terms.Keeps()), api.Span(had.Keeps())))
+	}
 	var classes []string
 	for _, class := range terms.StorageClasses {
 		if !slices.Contains(had.StorageClasses, class) {

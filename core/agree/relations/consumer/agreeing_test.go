@@ -461,6 +461,36 @@ func TestOnlyWorseTermsOfARevisionNeedAWord(t *testing.T) {
 	}
 }
 
+// Data that is kept for a shorter time than now, or than without a word on it, needs one where storage is lent; a longer time does not.
+func TestAShorterTimeForVolumesNeedsAWord(t *testing.T) {
+	terms := func(storage string, keep time.Duration) contract.Terms {
+		return contract.Terms{Resources: map[string]string{"storage": storage}, KeepVolumes: contract.KeepFor(keep)}
+	}
+	const day = 24 * time.Hour
+	none := terms("1Gi", time.Hour)
+	delete(none.Resources, "storage")
+	for name, c := range map[string]struct {
+		terms contract.Terms
+		had   time.Duration // 0: no contract
+		want  string
+	}{
+		"as ever":                {terms("1Gi", 7*day), 0, ""},
+		"longer":                 {terms("1Gi", 30*day), 0, ""},
+		"shorter":                {terms("1Gi", time.Hour), 0, "volumes are kept there for 1 hour after the end, and not for 7 days"},
+		"as signed":              {terms("1Gi", time.Hour), time.Hour, ""},
+		"shorter than signed":    {terms("1Gi", 7*day), 30 * day, "volumes are kept there for 7 days after the end, and not for 30 days"},
+		"and no storage is lent": {none, 0, ""},
+	} {
+		var had *contract.Document
+		if c.had != 0 {
+			had = &contract.Document{Terms: terms("1Gi", c.had)}
+		}
+		if got := strings.Join(beyond(c.terms, had), "; "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // Who takes alice's nonce and does not reveal knows a code that he does not like. Alice is told, and does not ask by herself,
 // however often she looks, and not after a restart either.
 func TestABrokenOffPairingIsNotTriedAgain(t *testing.T) {

@@ -43,8 +43,12 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		until = at.Add(holds).UTC().Truncate(time.Second)
 	}
 	runs, _ := sharing.Until(policy, at, until) // whenever it is signed it ends with the policy's hours
+	terms := contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))}
+	if _, lends := resources[corev1.ResourceStorage]; lends {
+		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
+	}
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
-		Terms:      contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))},
+		Terms:      terms,
 		NodeLabels: p.nodeLabels(ctx, resources),
 		ValidUntil: until,
 		ValidFor:   int64(runs / time.Second),

@@ -54,7 +54,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if on.request != nil {
 		name = on.request.Spec.PeerName
 	}
-	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on.request, on.old, doc); err != nil {
+	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on, doc); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
@@ -79,8 +79,8 @@ func acceptedRequest(now *ledger.Snapshot, id identity.ID) (*v1alpha1.PeeringReq
 }
 
 // check holds a document against what the peer may have at this moment; see terms.
-func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, old *v1alpha1.Contract, doc contract.Document) error {
-	offered, policy, err := p.terms(ctx, now, peer, request, 0)
+func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, on grounds, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, now, peer, on.request, 0)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
@@ -94,7 +94,8 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
 		return err
 	}
-	if request != nil { // what it changes may end sooner
+	old := on.old
+	if on.request != nil { // what it changes may end sooner
 		old = nil
 	}
 	if err := withinHours(doc, time.Now(), policy, old); err != nil {
@@ -108,8 +109,23 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
 	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
 		return peering.Refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
+	case !mayKeep(doc, on.old, policy):
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has volumes kept for %s, the offer is %s", doc.Keeps(), sharing.Keeps(policy)), "ask again")
 	}
 	return nil
+}
+
+// mayKeep reports whether volumes may be kept for as long as a document says: as is offered, as was signed, or as with a consumer whose Kith is from
+// before there was such a term.
+func mayKeep(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy) bool {
+	if doc.KeepVolumes == contract.KeepFor(sharing.Keeps(policy)) {
+		return true
+	}
+	if old == nil {
+		return doc.KeepVolumes == 0
+	}
+	was, err := contract.Parse(old.Spec.Document)
+	return err == nil && was.KeepVolumes == doc.KeepVolumes
 }
 
 // timely holds the times of a document against those offered, by this cluster's clock, which may be clockSkew away from

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -125,13 +126,18 @@ func TestWhatIsCountersigned(t *testing.T) {
 		code   peering.Code
 		says   string
 	}{
-		"as offered":                {},
-		"less than offered":         {change: func(d *contract.Document) { d.Resources["cpu"] = "1500m" }},
-		"more than offered":         {func(d *contract.Document) { d.Resources["cpu"] = "4001m" }, nil, peering.CodeDeclined, "the contract grants 4001m cpu, the offer is 4"},
-		"what was not offered":      {func(d *contract.Document) { d.Resources["nvidia.com/gpu"] = "1" }, nil, peering.CodeDeclined, "the contract grants 1 nvidia.com/gpu, the offer is 0"},
-		"privilege":                 {func(d *contract.Document) { d.PodSecurity = contract.Privileged }, nil, peering.CodeDeclined, "pod security level is not the offered baseline"},
-		"a price":                   {func(d *contract.Document) { d.Prices = map[string]string{"cpu": "0.02 EUR"} }, nil, peering.CodeDeclined, "prices or storage classes"},
-		"a storage class":           {func(d *contract.Document) { d.StorageClasses = []string{"fast"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"as offered":           {},
+		"less than offered":    {change: func(d *contract.Document) { d.Resources["cpu"] = "1500m" }},
+		"more than offered":    {func(d *contract.Document) { d.Resources["cpu"] = "4001m" }, nil, peering.CodeDeclined, "the contract grants 4001m cpu, the offer is 4"},
+		"what was not offered": {func(d *contract.Document) { d.Resources["nvidia.com/gpu"] = "1" }, nil, peering.CodeDeclined, "the contract grants 1 nvidia.com/gpu, the offer is 0"},
+		"privilege":            {func(d *contract.Document) { d.PodSecurity = contract.Privileged }, nil, peering.CodeDeclined, "pod security level is not the offered baseline"},
+		"a price":              {func(d *contract.Document) { d.Prices = map[string]string{"cpu": "0.02 EUR"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"a storage class":      {func(d *contract.Document) { d.StorageClasses = []string{"fast"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"volumes kept for longer": {func(d *contract.Document) {
+			d.KeepVolumes, d.Version = contract.KeepFor(30*24*time.Hour), contract.Version2
+		}, nil, peering.CodeDeclined, "the contract has volumes kept for 720h0m0s, the offer is 168h0m0s"},
+		"volumes kept as offered":   {change: func(d *contract.Document) { d.KeepVolumes, d.Version = contract.KeepFor(time.Hour), contract.Version2 }, before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
+		"by an older consumer":      {before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
 		"for longer than offered":   {func(d *contract.Document) { d.NotAfter = d.NotAfter.Add(sharing.DefaultValidity) }, nil, peering.CodeDeclined, "runs longer than offered"},
 		"for a time that is over":   {func(d *contract.Document) { d.NotAfter = d.NotBefore.Add(time.Minute) }, nil, peering.CodeDeclined, "and here it is"},
 		"with another provider":     {func(d *contract.Document) { d.Provider = d.Consumer; d.Provider.Name = "bob" }, nil, peering.CodeBadRequest, ""},
@@ -194,6 +200,30 @@ func TestWhatIsCountersigned(t *testing.T) {
 	sent, _, _ := d.signs(t, alice, d.document(alice, map[string]string{"cpu": "5"}))
 	if _, err := d.Sign(t.Context(), peering.Caller{ID: mallory.ID()}, sent); !errors.Is(err, &peering.Problem{Code: peering.CodeBadRequest}) {
 		t.Errorf("brought by another: %v", err)
+	}
+}
+
+// An owner who changes his mind changes no contract that is in force, and a consumer none that it signed.
+func TestHowLongARevisionMayHaveVolumesKept(t *testing.T) {
+	policy := func(keep time.Duration) *v1alpha1.SharingPolicy {
+		return &v1alpha1.SharingPolicy{Spec: v1alpha1.SharingPolicySpec{KeepVolumes: &metav1.Duration{Duration: keep}}}
+	}
+	d, alice := newWorld(t), load(t)
+	doc := d.document(alice, map[string]string{"cpu": "1"})
+	doc.KeepVolumes, doc.Version = contract.KeepFor(2*time.Hour), contract.Version2
+	signed, err := contract.Canonical(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &v1alpha1.Contract{Spec: v1alpha1.ContractSpec{Document: signed}}
+	for keep, want := range map[time.Duration]bool{2 * time.Hour: true, time.Hour: true, 3 * time.Hour: false, contract.DefaultKeep: false} {
+		doc.KeepVolumes = contract.KeepFor(keep)
+		if got := mayKeep(doc, old, policy(time.Hour)); got != want {
+			t.Errorf("signed for 2h, offered for 1h, and now for %s: %v", keep, got)
+		}
+	}
+	if doc.KeepVolumes = 0; !mayKeep(doc, nil, policy(time.Hour)) || mayKeep(doc, &v1alpha1.Contract{}, policy(time.Hour)) {
+		t.Error("of an older consumer, or of a contract that nobody can read")
 	}
 }
 

@@ -79,6 +79,15 @@ func Ended(reason v1alpha1.EndReason, peer string) string {
 	return ended[reason]
 }
 
+// Keeps is how long the data of volumes is kept after the end of a contract. One that cannot be read says nothing of it.
+func Keeps(ctr *v1alpha1.Contract) time.Duration {
+	doc, err := contract.Parse(ctr.Spec.Document)
+	if err != nil {
+		return contract.DefaultKeep
+	}
+	return doc.Keeps()
+}
+
 // EndReason is why a contract that is ending ends. One that began to before there were reasons has the words alone.
 func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
 	if ctr.Status.EndReason != "" {
@@ -196,7 +205,7 @@ func NewDocument(me *identity.Identity, myName string, provider contract.Party, 
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	return contract.Document{
-		Version: contract.Version, ID: contract.NewID(), Revision: 1,
+		Version: terms.DocumentVersion(), ID: contract.NewID(), Revision: 1,
 		Consumer: contract.Party{ID: me.ID(), Name: myName, Key: me.Public()},
 		Provider: provider,
 		Terms:    terms,

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
+	"kith.dev/core/trust/contract"
 )
-
-// KeepFor is how long data is kept whose claim is gone without having been deleted by its consumer.
-const KeepFor = 7 * 24 * time.Hour
 
 // ofConsumer are what labels of a volume say whose it is.
 var ofConsumer = []string{
@@ -36,8 +36,45 @@ func (c *Claims) Watch(mgr manager.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-volumes").
 		For(&corev1.PersistentVolume{}, builder.WithPredicates(guests)).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(c.under), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(c.reconcile))
+}
+
+// under are the volumes of the peer that a contract is with: the next one may say otherwise how long they are kept.
+func (c *Claims) under(ctx context.Context, o client.Object) (all []reconcile.Request) {
+	var volumes corev1.PersistentVolumeList
+	if c.client.List(ctx, &volumes, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}) != nil {
+		return nil
+	}
+	for i := range volumes.Items {
+		if of := c.contracts.Twin(claimNamespace(&volumes.Items[i])); of.Contract == o.(*v1alpha1.Contract).Spec.ID {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&volumes.Items[i])})
+		}
+	}
+	return all
+}
+
+// claimNamespace is where the claim of a volume is; "" without one.
+func claimNamespace(v *corev1.PersistentVolume) string {
+	if v.Spec.ClaimRef == nil {
+		return ""
+	}
+	return v.Spec.ClaimRef.Namespace
+}
+
+// keepsFor is how long the volumes of claims under a contract are kept after its end; false when there is no such contract here.
+func (c *Claims) keepsFor(ctx context.Context, id string) (time.Duration, bool, error) {
+	var contracts v1alpha1.ContractList
+	if err := c.client.List(ctx, &contracts); err != nil {
+		return 0, false, fmt.Errorf("looking how long volumes are kept: %w", err)
+	}
+	for i := range contracts.Items {
+		if ctr := &contracts.Items[i]; ctr.Spec.ID == id && ctr.Spec.Role == v1alpha1.RoleProvider {
+			return record.Keeps(ctr), true, nil
+		}
+	}
+	return 0, false, nil
 }
 
 func (c *Claims) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
@@ -75,6 +112,13 @@ func (c *Claims) label(ctx context.Context, v *corev1.PersistentVolume) error {
 	}
 	next.Annotations[v1alpha1.AnnotationHomeClaim] = claim.Annotations[v1alpha1.AnnotationHomeClaim]
 	delete(next.Annotations, v1alpha1.AnnotationKeptUntil)
+	keep, known, err := c.keepsFor(ctx, c.contracts.Twin(claim.Namespace).Contract)
+	if err != nil {
+		return err
+	}
+	if known {
+		next.Annotations[v1alpha1.AnnotationKeepFor] = keep.String()
+	}
 	if !maps.Equal(v.Labels, next.Labels) || !maps.Equal(v.Annotations, next.Annotations) {
 		if err := c.client.Patch(ctx, next, client.MergeFrom(v)); err != nil {
 			return fmt.Errorf("noting whose volume %s is: %w", v.Name, err)
@@ -90,7 +134,7 @@ func (c *Claims) keep(ctx context.Context, v *corev1.PersistentVolume) (ctrl.Res
 	}
 	until, err := time.Parse(time.RFC3339, v.Annotations[v1alpha1.AnnotationKeptUntil])
 	if err != nil {
-		until = time.Now().Add(KeepFor).Truncate(time.Second)
+		until = time.Now().Add(keptFor(v)).Truncate(time.Second)
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationKeptUntil, until.UTC().Format(time.RFC3339))
 		if err := c.client.Patch(ctx, v, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -106,6 +150,15 @@ func (c *Claims) keep(ctx context.Context, v *corev1.PersistentVolume) (ctrl.Res
 	}
 	c.log.Info("a guest's volume was kept long enough; it is deleted", "volume", v.Name, "peer", v.Labels[v1alpha1.LabelConsumerName], "claim", v.Annotations[v1alpha1.AnnotationHomeClaim])
 	return ctrl.Result{}, c.release(ctx, v.Name)
+}
+
+// keptFor is how long a volume is kept from now on: as its contract had it. One that is noted by an older Kith has none.
+func keptFor(v *corev1.PersistentVolume) time.Duration {
+	d, err := time.ParseDuration(v.Annotations[v1alpha1.AnnotationKeepFor])
+	if err != nil {
+		return contract.DefaultKeep
+	}
+	return min(max(d, contract.MinKeep), contract.MaxKeep)
 }
 
 // kept finds the volume that is kept of a claim; nil when there is none.

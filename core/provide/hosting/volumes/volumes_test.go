@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/contract"
 	"kith.dev/test/hostingtest"
 )
 
@@ -264,7 +265,7 @@ func TestDataGoesWhenItsConsumerDeletesTheClaim(t *testing.T) {
 			t.Fatalf("%+v", v.ObjectMeta)
 		}
 		p.gone("bob", "data", "pv-1")
-		if again := p.look("pv-1").RequeueAfter; again <= KeepFor-time.Minute || again > KeepFor {
+		if again := p.look("pv-1").RequeueAfter; again <= contract.DefaultKeep-time.Minute || again > contract.DefaultKeep {
 			t.Errorf("looked at again after %s", again)
 		}
 		if used := p.allocations.Used("bob-1")[corev1.ResourceStorage]; !used.IsZero() {
@@ -280,7 +281,7 @@ func TestDataGoesWhenItsConsumerDeletesTheClaim(t *testing.T) {
 			}
 		}
 		p.want(200, "", "DELETE", "bob", "bob-1", "data", "ab", "")
-		time.Sleep(KeepFor - time.Hour)
+		time.Sleep(contract.DefaultKeep - time.Hour)
 		p.look("pv-1")
 		if v := p.volume("pv-1"); v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
 			t.Error("it was deleted before its time")
