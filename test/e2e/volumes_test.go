@@ -140,6 +140,29 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {request
 		}
 	})
 
+	t.Run("what no volume can be is refused", func(t *testing.T) {
+		for name, c := range map[string][2]string{
+			"many":   {"accessModes: [ReadWriteMany]", "accessModes: ReadWriteMany is not to be had: a volume of class kith is a file system of one node"},
+			"clone":  {"accessModes: [ReadWriteOnce], dataSource: {kind: PersistentVolumeClaim, name: data-store-0}", "dataSource: volumes of class kith begin empty"},
+			"device": {"accessModes: [ReadWriteOnce], volumeMode: Block", "volumeMode: Block is not to be had: volumes of class kith are file systems"},
+		} {
+			apply(t, alice, fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %s, namespace: shop}
+spec: {%s, resources: {requests: {storage: 1Mi}}}
+`, name, c[0])+strings.Replace(place(name, "shop", "alice"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]\n  containers:", 1))
+			eventually(t, time.Minute, name+" says why", func() string {
+				out := kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.kind=PersistentVolumeClaim,involvedObject.name="+name+",reason=ProvisioningFailed", "-o", "jsonpath={.items[*].message}")
+				if !strings.Contains(out, c[1]) {
+					return instead(out)
+				}
+				return ""
+			})
+			kubectl(t, alice, "-n", "shop", "delete", "pod/"+name, "pvc/"+name)
+		}
+	})
+
 	volumes := fmt.Sprintf("shop/data-%s (300Mi at bob)", there)
 	t.Run("nothing ends that leaves volumes behind", func(t *testing.T) {
 		for _, command := range [][]string{{"unoffload", "shop"}, {"unpeer", "bob", "--yes"}, {"unpeer", "bob", "--dry-run"}, {"forget", "bob", "--yes"}} {
