@@ -8,6 +8,7 @@
 # KITH_TREE names a tree that a package was unpacked into (dpkg-deb -x); without, one is made of bin/.
 # packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root. packages-soak: also an
 # upgrade from the package of an earlier commit, which is built first.
+# KITH_OFFERS=10000000 is how many offers TestNeverMoreThanIsShared (core/agree/sharing) weighs, instead of some thousands: ten million take 10 to 25 minutes.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 # KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
 set -euo pipefail
