@@ -219,6 +219,7 @@ func TestGolden(t *testing.T) {
 		"requests": {"requests", "requests -o wide", "requests -o json carol", "accept 7f3a", "accept 7f3a --yes", "accept bob --yes", "decline carol", "accept 7f3a --yes -o json", "accept nothing --yes", "accept dave --yes"},
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family",
+			"share --price cpu=0.02EUR,memory=0.5EUR", "share --price cpu=0 --dry-run", "share --price pods=1EUR", "share --price cpu=1", "share --price cpu=1EUR --price memory=1USD",
 			"share --resource nvidia.com/gpu=1 --device-runtime-class nvidia", "share --gpu half", "share --resource widget=1", "share --device-runtime-class No!"},
 		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
 		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},

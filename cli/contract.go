@@ -50,6 +50,7 @@ func (p commands) contractListCommand() *cobra.Command {
 					{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
 					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
 					{Title: "DEVICES", Need: true, Cell: func(x api.Contract) string { return screen.Devices(x.Used, x.Resources) }},
+					{Title: "PRICES", Need: true, Cell: func(x api.Contract) string { return api.PricesInWords(x.Prices) }},
 					{Title: "ENDS", Cell: func(x api.Contract) string { return strings.TrimPrefix(p.Until(x.NotAfter), "in ") }},
 					{Title: "VOLUMES KEPT", Cell: func(x api.Contract) string { return keptFor(x) }, Wide: true},
 					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
@@ -110,6 +111,9 @@ func (p commands) showContract(x api.Contract) {
 	line("Used", screen.CleanLines(screen.UsedOf(x.Used, x.Resources)))
 	if kept := keptFor(x); kept != "" {
 		line("Volumes", "kept for "+kept+" after the end")
+	}
+	for _, name := range api.Resources(x.Prices).Names() {
+		line("Price", screen.Clean(name+": "+contract.PerHour(name, x.Prices[name])))
 	}
 	for _, t := range []struct {
 		name string

@@ -25,8 +25,8 @@ expired, contracted (signed, not yet usable), connected, unreachable or ending. 
 is down, and "asleep" of one whose Kubernetes starts when somebody needs it. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
 they are gone there too. Below the list stands what a peer without a contract would
 give, should you ask. TETHER says which of the two runs the other: "runs this laptop" of a company to which this laptop is tethered,
-"run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use;
-PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the peer, and the peer's here, have their addresses.`,
+"run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use,
+and PRICES what one unit of it costs for an hour (docs/prices.md); PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the peer, and the peer's here, have their addresses.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -97,6 +97,7 @@ func (p commands) peerColumns() []screen.Column[api.Peer] {
 		{Title: "CODE", Cell: func(x api.Peer) string { return identity.Spaced(x.Code) }, Need: true},
 		{Title: "USED", Cell: func(x api.Peer) string { return screen.Used(x.Used, x.Offered) }, Wide: true},
 		{Title: "DEVICES", Cell: func(x api.Peer) string { return screen.Devices(x.Used, x.Offered) }, Wide: true},
+		{Title: "PRICES", Cell: func(x api.Peer) string { return api.PricesInWords(x.Prices) }, Wide: true},
 		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
 		{Title: "SEEN", Cell: func(x api.Peer) string { return p.Ago(x.LastSeen) }, Wide: true},
 		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"strings"
@@ -38,6 +39,7 @@ type shareFlags struct {
 	dry         bool
 	deviceClass string
 	keepVolumes string
+	prices      map[string]string
 }
 
 func (p commands) shareCommand() *cobra.Command {
@@ -70,6 +72,10 @@ One policy counts for a peer: of those that select it the one with the highest p
 
 --hours says when something is offered. Outside of them nothing is, and a contract that is signed in them ends with them at the latest.
 
+--price names what one unit of a resource costs for an hour of what a peer's pods request: a core of cpu, a GiB of memory or storage, one device. All
+prices of a policy are in one currency, of ISO 4217 or any unit of account; 0 takes one out. Peers agree to prices before they sign, and contracts in
+force keep theirs (docs/prices.md).
+
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).
 
@@ -91,6 +97,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share --services 'shop,team-*'
   kith share explain bob
   kith share --storage 20Gi --keep-volumes 30d
+  kith share --price cpu=0.02EUR,memory=0.004EUR
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -111,6 +118,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	c.Flags().Int32Var(&f.battery, "battery-above", 0, "offer something new only while its batteries are above this `PERCENTAGE`; 0 is however full they are")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
+	c.Flags().StringToStringVar(&f.prices, "price", nil, "`RESOURCE=PRICE` of one unit of it for an hour, for example cpu=0.02EUR; 0 is free")
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
@@ -240,6 +248,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if len(change.Amounts) > 0 && change.Paused == nil {
 		change.Paused = new(false)
 	}
+	if change.Prices, err = pricesGiven(f.prices); err != nil {
+		return change, err
+	}
 	given := c.Flags().Changed
 	if given("auto-accept") {
 		change.AutoAccept = &f.autoAccept
@@ -358,6 +369,23 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	return change, nil
 }
 
+// pricesGiven reads what --price says.
+func pricesGiven(given map[string]string) (prices map[string]string, err error) {
+	for name, text := range given {
+		price, err := api.ReadPrice("price."+name, text)
+		if err != nil {
+			return nil, err
+		}
+		if prices == nil {
+			prices = map[string]string{}
+		}
+		prices[name] = price
+	}
+	named := maps.Clone(prices)
+	maps.DeleteFunc(named, func(_, price string) bool { return price == "" })
+	return prices, api.CheckPrices("price", named)
+}
+
 // policyListing shows policies, and under them what does not come to what it reads.
 var policyListing = program.Listing[api.Policy]{
 	Get: (*client.Client).Policies, Match: func(x api.Policy, name string) bool { return x.Name == name }, Noun: "policy", Others: "kith share",
@@ -396,6 +424,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return strings.Join(others, ", ")
 	}},
+	{Title: "PRICES", Need: true, Cell: func(x api.Policy) string { return api.PricesInWords(x.Prices) }},
 	{Title: "ACCEPTS", Cell: func(x api.Policy) string {
 		switch {
 		case x.Paused:

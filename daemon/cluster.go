@@ -323,6 +323,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 			Announce: d.publish, Log: d.log,
 		}),
 	})
+	c.NotRenewed = c.peers.Consumer.NotRenewed
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName

@@ -16,21 +16,24 @@ const (
 //
 // `kith contract show NAME -o json` prints one; the same JSON in a file is what `kith contract verify FILE` takes.
 type Contract struct {
-	Name       string          `json:"name"`
-	ID         string          `json:"id"`
-	Revision   int64           `json:"revision"` // from 1; a changed amount is a new revision
-	Role       Role            `json:"role"`
-	Peer       string          `json:"peer"`
-	PeerID     string          `json:"peerId"`
-	Resources  Resources       `json:"resources"` // what it grants
-	Used       Resources       `json:"used"`      // what is requested against it
-	State      State           `json:"state"`
-	Why        string          `json:"why,omitempty"`
-	Created    time.Time       `json:"created,omitzero"`   // when this revision was made, by the consumer's clock
-	NotBefore  time.Time       `json:"notBefore,omitzero"` // some minutes before, since clocks differ
-	NotAfter   time.Time       `json:"notAfter,omitzero"`
-	Document   []byte          `json:"document"`
-	Signatures List[Signature] `json:"signatures"`
+	Name      string    `json:"name"`
+	ID        string    `json:"id"`
+	Revision  int64     `json:"revision"` // from 1; a changed amount is a new revision
+	Role      Role      `json:"role"`
+	Peer      string    `json:"peer"`
+	PeerID    string    `json:"peerId"`
+	Resources Resources `json:"resources"` // what it grants
+	Used      Resources `json:"used"`      // what is requested against it
+
+	// Prices are what it says that one unit of a resource costs for an hour ("0.02 EUR"); what is not named is free.
+	Prices     map[string]string `json:"prices,omitempty"`
+	State      State             `json:"state"`
+	Why        string            `json:"why,omitempty"`
+	Created    time.Time         `json:"created,omitzero"`   // when this revision was made, by the consumer's clock
+	NotBefore  time.Time         `json:"notBefore,omitzero"` // some minutes before, since clocks differ
+	NotAfter   time.Time         `json:"notAfter,omitzero"`
+	Document   []byte            `json:"document"`
+	Signatures List[Signature]   `json:"signatures"`
 
 	// KeepVolumes is how long what is in volumes is kept after the end, as a duration ("168h0m0s"); "" where no storage is lent.
 	KeepVolumes string `json:"keepVolumes,omitempty"`

@@ -51,12 +51,14 @@ type Peer struct {
 	Code      string       `json:"code,omitempty"`     // six digits, while a request is pending in either direction
 	Node      string       `json:"node,omitempty"`     // the node that stands for the peer here
 	Offered   Resources    `json:"offered"`            // what the peer offers this cluster (its contract, else its advertisement)
-	Gives     *Gives       `json:"gives,omitempty"`    // what it would give this cluster now; nil with a contract, and where it does not say
-	Used      Resources    `json:"used"`               // what this cluster's pods there request
-	Asked     Resources    `json:"asked,omitempty"`    // all amounts of a change of the contract that waits for an answer
-	Less      string       `json:"less,omitempty"`     // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
-	Pods      PeerPods     `json:"pods"`
-	Tunnel    Tunnel       `json:"tunnel"`
+	// Prices are those of what it offers: of one unit of a resource for an hour ("0.02 EUR"); what is not named is free.
+	Prices map[string]string `json:"prices,omitempty"`
+	Gives  *Gives            `json:"gives,omitempty"` // what it would give this cluster now; nil with a contract, and where it does not say
+	Used   Resources         `json:"used"`            // what this cluster's pods there request
+	Asked  Resources         `json:"asked,omitempty"` // all amounts of a change of the contract that waits for an answer
+	Less   string            `json:"less,omitempty"`  // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
+	Pods   PeerPods          `json:"pods"`
+	Tunnel Tunnel            `json:"tunnel"`
 	// Left counts the namespaces that the peer still keeps although this cluster has, or offloads, them no more.
 	Left int `json:"left,omitempty"`
 	// Tether is how a tether stands in which one of the two runs the other; nil without one.

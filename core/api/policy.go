@@ -34,9 +34,11 @@ type Policy struct {
 	// this policy together. What is not named is not offered.
 	Amounts Resources `json:"amounts"`
 	// Reserve stays free for the owner, beside what the owner's pods request: nothing that is offered under this policy is taken of it.
-	Reserve     Resources   `json:"reserve,omitempty"`
-	AutoAccept  bool        `json:"autoAccept"`
-	PodSecurity PodSecurity `json:"podSecurity"`
+	Reserve Resources `json:"reserve,omitempty"`
+	// Prices are per resource, for one unit and hour of what peers' pods request ("0.02 EUR"), all in one currency. What is not named is free.
+	Prices      map[string]string `json:"prices,omitempty"`
+	AutoAccept  bool              `json:"autoAccept"`
+	PodSecurity PodSecurity       `json:"podSecurity"`
 	// Paused: nothing new is accepted under this policy; contracts in force stay.
 	Paused bool `json:"paused"`
 	// MaxPerPeer bounds what one peer may have of Amounts; MaxPeers, how many peers may hold contracts under the policy at once, 0: any number.
@@ -85,10 +87,14 @@ type PolicyChange struct {
 	// Amounts are merged by name; "" takes a resource out of the map.
 	Amounts map[string]string `json:"amounts,omitempty"`
 	// OnlyAmounts makes Amounts the whole map, instead of merging.
-	OnlyAmounts bool          `json:"onlyAmounts,omitempty"`
-	Reserve     *Resources    `json:"reserve,omitempty"`    // the whole of it
-	MaxPerPeer  *Resources    `json:"maxPerPeer,omitempty"` // the whole of it
-	MaxPeers    *int32        `json:"maxPeers,omitempty"`   // 0: any number
+	Reserve     *Resources `json:"reserve,omitempty"`    // the whole of it
+	MaxPerPeer  *Resources `json:"maxPerPeer,omitempty"` // the whole of it
+	MaxPeers    *int32     `json:"maxPeers,omitempty"`   // 0: any number
+	OnlyAmounts bool       `json:"onlyAmounts,omitempty"`
+	// Prices are merged by name; "" takes one out of the map.
+	Prices map[string]string `json:"prices,omitempty"`
+	// OnlyPrices makes Prices the whole map, instead of merging.
+	OnlyPrices  bool          `json:"onlyPrices,omitempty"`
 	Peers       *List[string] `json:"peers,omitempty"`
 	Selector    *string       `json:"selector,omitempty"`
 	AutoAccept  *bool         `json:"autoAccept,omitempty"`
@@ -130,19 +136,20 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.MaxPeers, c.MaxPeers)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	set(&p.KeepVolumes, c.KeepVolumes)
-	amounts := Resources{}
-	if !c.OnlyAmounts {
-		maps.Copy(amounts, p.Amounts)
-	}
-	for name, amount := range c.Amounts {
-		if amount == "" {
-			delete(amounts, name)
-		} else {
-			amounts[name] = amount
-		}
-	}
-	p.Amounts = amounts
+	p.Amounts = merged(p.Amounts, c.Amounts, c.OnlyAmounts)
+	p.Prices = merged(p.Prices, c.Prices, c.OnlyPrices)
 	return p
+}
+
+// merged is a map with others put over it, or in its place; those that are "" are taken out.
+func merged(was, is map[string]string, only bool) map[string]string {
+	now := map[string]string{}
+	if !only {
+		maps.Copy(now, was)
+	}
+	maps.Copy(now, is)
+	maps.DeleteFunc(now, func(_, text string) bool { return text == "" })
+	return now
 }
 
 // Undo is the change that makes of the policy is, and of no later one, what it was.
@@ -155,7 +162,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 // Restore is the change that makes of any policy what p is.
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
-		Amounts: p.Amounts, OnlyAmounts: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
+		Amounts: p.Amounts, OnlyAmounts: true, Prices: p.Prices, OnlyPrices: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
@@ -180,6 +187,7 @@ func (p Policy) Since(was Policy) string {
 	} else if before != now {
 		parts = append(parts, before+" → "+now)
 	}
+	parts = append(parts, pricesSince(was.Prices, p.Prices)...)
 	for _, word := range []struct {
 		was, is bool
 		yes, no string
@@ -307,6 +315,9 @@ func (p Policy) Check() error {
 		return err
 	}
 	if err := CheckReserve("reserve", p.Reserve); err != nil {
+		return err
+	}
+	if err := CheckPrices("prices", p.Prices); err != nil {
 		return err
 	}
 	return CheckResources("amounts", p.Amounts, true)

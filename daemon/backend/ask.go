@@ -64,7 +64,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	case !k.Contact.Reachable():
 		return api.Peer{}, location.Unreachable(k.Name, errors.New(k.Contact.Why))
 	}
-	if inForce != nil && k.Peer.Spec.Request != nil && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
+	if inForce != nil && k.Peer.Spec.Request != nil && !c.notRenewed(k.Name) && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
 		return b.unchanged(ctx, c, k, ask.Wait, report)
 	}
 	if inForce == nil && len(resources) > 0 {
@@ -93,6 +93,9 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	}
 	return b.Peer(ctx, k.ID.String())
 }
+
+// notRenewed: then the same amounts are asked for on other terms.
+func (c *Cluster) notRenewed(peer string) bool { return c.NotRenewed != nil && c.NotRenewed(peer) }
 
 // sameID is an error if a peer's ID is another one than was given; none was is "".
 func sameID(k directory.Known, given string) error {

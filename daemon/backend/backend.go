@@ -99,6 +99,7 @@ type Cluster struct {
 	Offloading *offloading.Reconciler
 	Moves      *volumes.Mover
 	Fenced     *fenced.Keeper
+	NotRenewed func(peer string) bool // its owner does not renew the contract as it is
 	Version    string
 	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed
 }

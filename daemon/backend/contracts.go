@@ -93,7 +93,7 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 		v.PeerID = doc.Consumer.ID.String()
 	}
 	// As the document spells them: that is what verifying compares.
-	v.Resources = doc.Resources
+	v.Resources, v.Prices = doc.Resources, doc.Prices
 	if _, lends := doc.Resources[api.Storage]; lends {
 		v.KeepVolumes = doc.Keeps().String()
 	}

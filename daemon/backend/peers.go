@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/consume/volumes"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/net/gateway"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/backend/location"
 	"kith.dev/daemon/backend/trouble"
@@ -155,10 +156,13 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		}
 	}
 	if a, ok := f.adverts[k.Name]; ok && k.Peer != nil {
-		p.Offered = quantities(a.Spec.Resources)
+		p.Offered, p.Prices = quantities(a.Spec.Resources), a.Spec.Prices
 	}
 	for _, ctr := range f.agreed.With(k.Name, v1alpha1.RoleConsumer) {
-		p.Offered = sharing.Words(ctr.Spec.Resources)
+		p.Offered, p.Prices = sharing.Words(ctr.Spec.Resources), nil
+		if doc, err := contract.Parse(ctr.Spec.Document); err == nil {
+			p.Prices = doc.Prices
+		}
 		if asks(k.Peer) {
 			p.Asked = sharing.Words(asking.Wanted(k.Peer, ctr), ctr.Spec.Resources)
 		}

@@ -90,6 +90,12 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	if p.Spec.MaxPeers != nil {
 		v.MaxPeers = *p.Spec.MaxPeers
 	}
+	for name, price := range p.Spec.Prices {
+		if v.Prices == nil {
+			v.Prices = map[string]string{}
+		}
+		v.Prices[name] = string(price)
+	}
 	return v
 }
 
@@ -144,6 +150,9 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	}
 	before, was := policy.DeepCopy(), policyView(policy)
 	if change.Amounts, err = c.nameGPU(ctx, change.Amounts, was.Amounts); err != nil {
+		return api.Policy{}, err
+	}
+	if change.Prices, err = c.nameGPU(ctx, change.Prices, was.Amounts); err != nil {
 		return api.Policy{}, err
 	}
 	if change.Peers != nil {
@@ -267,6 +276,13 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
 	for name, amount := range v.Amounts {
 		policy.Spec.Amounts[name] = v1alpha1.Amount(amount)
+	}
+	policy.Spec.Prices = nil
+	for name, price := range v.Prices {
+		if policy.Spec.Prices == nil {
+			policy.Spec.Prices = map[string]v1alpha1.UnitPrice{}
+		}
+		policy.Spec.Prices[name] = v1alpha1.UnitPrice(price)
 	}
 	return nil
 }

@@ -65,6 +65,7 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			bad("spec.reserve."+name, string(spec.Reserve[name]), "a quantity, or a whole share of all there is from 0% to 100%")
 		}
 	}
+	checkPrices(spec.Prices, bad)
 	switch spec.PodSecurity {
 	case "", v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted:
 	default:

@@ -21,7 +21,7 @@ type AdvertisementSpec struct {
 	// podSecurity is the pod security level (KEP-2579) guests are held to.
 	// +optional
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
-	// prices per unit and hour in the provider's currency; empty means free.
+	// prices per unit and hour, as in spec.prices of the provider's SharingPolicy; empty means free.
 	// +optional
 	Prices map[string]string `json:"prices,omitempty"`
 	// keepVolumes is how long the data of volumes is kept there after the end, where storage is offered.

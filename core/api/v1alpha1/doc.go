@@ -86,6 +86,11 @@ const (
 	LabelLaptop = "kith.dev/laptop"
 	// AnnotationTetherNode on a virtual node is what a TetherPolicy had put on it, so that it can be taken off again.
 	AnnotationTetherNode = "kith.dev/tether-node"
+	// LabelPrice and the name of a resource, with a point in place of the slash (kith.dev/price-cpu, kith.dev/price-nvidia.com.gpu), is on a virtual node
+	// what one unit of it costs there for an hour: a whole number of millionths of the currency in LabelPriceCurrency, so that Gt and Lt of a node
+	// affinity can compare it. What is free has no such label.
+	LabelPrice         = "kith.dev/price-"
+	LabelPriceCurrency = "kith.dev/price-currency"
 	// TaintPeer keeps pods that were not offloaded away from virtual nodes.
 	TaintPeer = LabelPeer
 	// TaintClosed is on a virtual node while none of the peer's nodes takes pods; its value is the peer's word for why.

@@ -20,6 +20,11 @@ const (
 // +kubebuilder:validation:Pattern=`^(([0-9]{1,2}|100)%( of free)?|[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)$`
 type Amount string
 
+// UnitPrice is what one unit of a resource costs for one hour: a decimal number and a currency ("0.02 EUR").
+// +kubebuilder:validation:MaxLength=40
+// +kubebuilder:validation:Pattern=`^[0-9]{1,12}(\.[0-9]{1,9})? [A-Za-z]{1,16}$`
+type UnitPrice string
+
 // SharingPolicySpec says what is offered to whom. For each peer one policy applies: of those that select it the one with the
 // highest priority, then the first by name. Policies do not add up, and when the one that applies offers nothing, because it is paused for
 // example, no other takes its place. A peer that none selects is offered nothing.
@@ -66,6 +71,14 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxPeers *int32 `json:"maxPeers,omitempty"`
+	// prices of what is offered, per resource name, for one unit and one hour of what a peer's pods request: "0.02 EUR". A unit is a core of cpu, a
+	// GiB of memory and of storage, one of any device. The currency, a code of ISO 4217 or any other unit of account such as credits, is the same for
+	// all. What is not named is free. They hold for what is signed from now on; contracts in force keep theirs until they are renewed.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'storage'] || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/'))",message="a key must be the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu: pods have none"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.all(b, self[a].split(' ')[1] == self[b].split(' ')[1]))",message="all prices must be in one currency"
+	Prices map[string]UnitPrice `json:"prices,omitempty"`
 	// autoAccept answers requests without asking the owner.
 	// +optional
 	AutoAccept bool `json:"autoAccept,omitempty"`

@@ -1350,6 +1350,13 @@ func (in *SharingPolicySpec) DeepCopyInto(out *SharingPolicySpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.Prices != nil {
+		in, out := &in.Prices, &out.Prices
+		*out = make(map[string]UnitPrice, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.ContractValidity != nil {
 		in, out := &in.ContractValidity, &out.ContractValidity
 		*out = new(metav1.Duration)

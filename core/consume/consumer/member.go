@@ -183,6 +183,7 @@ func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	}
 	labels := api.DeviceLabels(adv.Spec.NodeLabels, granted)
 	maps.Copy(labels, f.Place(peer))
+	maps.Copy(labels, priceLabels(ctr))
 	labels[offloading.LabelVirtual] = "true"
 	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
 	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {

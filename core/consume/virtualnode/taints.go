@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +51,14 @@ func (n *Node) ensureLabelsAndTaints(ctx context.Context, wanted *corev1.Node) e
 	return err
 }
 
+// setLabels: a price that holds no more is taken away, and no other label: the owner may have put some on.
 func setLabels(node *corev1.Node, labels map[string]string) (changed bool) {
+	maps.DeleteFunc(node.Labels, func(key, _ string) bool {
+		_, holds := labels[key]
+		gone := !holds && strings.HasPrefix(key, v1alpha1.LabelPrice)
+		changed = changed || gone
+		return gone
+	})
 	for key, value := range labels {
 		if had, ok := node.Labels[key]; !ok || had != value {
 			metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
@@ -59,7 +68,7 @@ func setLabels(node *corev1.Node, labels map[string]string) (changed bool) {
 	return changed
 }
 
-// relabel gives the node the labels that came with a new revision. None is taken away: of devices that are not granted any more there are none.
+// relabel gives the node the labels that came with a new revision. None but prices is taken away: of devices that are not granted any more there are none.
 func (n *Node) relabel(ctx context.Context) error {
 	err := n.changeNode(ctx, func(node *corev1.Node) (bool, error) { return setLabels(node, n.now().labels), nil })
 	if err == nil || apierrors.IsNotFound(err) { // it is made with them

@@ -32,8 +32,8 @@ type Terms struct {
 	Resources map[string]string `json:"resources"`
 	// PodSecurity is the level guests are held to: privileged, baseline or restricted.
 	PodSecurity string `json:"podSecurity"`
-	// Prices by resource name, for one unit of it and one hour: a decimal number and, if any, a currency
-	// of ISO 4217 ("0.02 EUR"). What is not named is free.
+	// Prices by resource name, for one unit of it (see Price) and one hour: a decimal number and a currency ("0.02 EUR"), which is the
+	// same for all. What is not named is free.
 	Prices map[string]string `json:"prices,omitempty"`
 	// StorageClasses that claims may name.
 	StorageClasses []string `json:"storageClasses,omitempty"`
@@ -76,7 +76,6 @@ func KeepFor(d time.Duration) int64 {
 var (
 	// A quantity as resource.ParseQuantity takes it, less signs and the spellings nobody writes (".5", "5.").
 	quantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$`)
-	price    = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,9})?( [A-Z]{3})?$`)
 	// A qualified name of Kubernetes: [DNS subdomain "/"] name.
 	word      = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`)
@@ -92,16 +91,8 @@ func (t Terms) Validate() error {
 	default:
 		return fmt.Errorf("podSecurity: %.32q is not one of %s, %s, %s", t.PodSecurity, Privileged, Baseline, Restricted)
 	}
-	if len(t.Prices) > MaxResources {
-		return fmt.Errorf("prices: %d entries, at most %d are allowed", len(t.Prices), MaxResources)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Prices)) {
-		if err := CheckQualified(name); err != nil {
-			return fmt.Errorf("prices: %w", err)
-		}
-		if !price.MatchString(t.Prices[name]) {
-			return fmt.Errorf("prices: %s: %.40q is not a price such as \"0.02 EUR\"", name, t.Prices[name])
-		}
+	if err := CheckPrices(t.Prices); err != nil {
+		return err
 	}
 	if len(t.StorageClasses) > MaxStorageClasses {
 		return fmt.Errorf("storageClasses: %d entries, at most %d are allowed", len(t.StorageClasses), MaxStorageClasses)

@@ -94,7 +94,7 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 	}
 	for _, name := range slices.Sorted(maps.Keys(terms.Prices)) {
 		if had.Prices[name] != terms.Prices[name] {
-			sentences = append(sentences, fmt.Sprintf("%s costs %s an hour", name, terms.Prices[name]))
+			sentences = append(sentences, fmt.Sprintf("%s costs %s", name, contract.PerHour(name, terms.Prices[name])))
 		}
 	}
 	if terms.PodSecurity == contract.Privileged && had.PodSecurity != contract.Privileged {

@@ -373,7 +373,7 @@ func TestTermsThatWereNotAskedForAreNotSignedWithoutTheOwner(t *testing.T) {
 	bob.terms.Store(priced("0.02 EUR"))
 	alice.ask(t, 1, nil)
 	out := alice.until(t, "alice is asked", confirming)
-	want := []string{"cpu costs 0.02 EUR an hour", "pods may run privileged there", "it names storage classes: fast"}
+	want := []string{"cpu costs 0.02 EUR an hour for each core", "pods may run privileged there", "it names storage classes: fast"}
 	if !slices.Equal(out.Confirm.Terms, want) {
 		t.Errorf("terms %q, want %q", out.Confirm.Terms, want)
 	}
@@ -456,7 +456,7 @@ func TestOnlyWorseTermsOfARevisionNeedAWord(t *testing.T) {
 		t.Errorf("the same terms: %q", got)
 	}
 	more := contract.Terms{PodSecurity: contract.Privileged, Prices: map[string]string{"cpu": "0.03 EUR", "memory": "0.01 EUR"}, StorageClasses: []string{"fast", "slow"}}
-	if got, want := beyond(more, had), []string{"cpu costs 0.03 EUR an hour", "memory costs 0.01 EUR an hour", "it names storage classes: slow"}; !slices.Equal(got, want) {
+	if got, want := beyond(more, had), []string{"cpu costs 0.03 EUR an hour for each core", "memory costs 0.01 EUR an hour for each GiB", "it names storage classes: slow"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -113,6 +113,14 @@ func (r *Consumer) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1
 	return again, client.IgnoreNotFound(record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }))
 }
 
+// NotRenewed reports whether a provider declined to sign its contract again as it is: its owner has other terms now, such as prices, and has to be asked.
+func (r *Consumer) NotRenewed(peer string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.renewals[peer]
+	return at != nil && at.declined
+}
+
 // signedBy has a peer sign a document that is a revision; see signWith.
 func (r *Consumer) signedBy(ctx context.Context, peer *v1alpha1.Peer, doc *contract.Document) (contract.Signed, error) {
 	to, err := r.Directory.Client(peer)

@@ -43,7 +43,8 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		until = at.Add(holds).UTC().Truncate(time.Second)
 	}
 	runs, _ := sharing.Until(policy, at, until) // whenever it is signed it ends with the policy's hours
-	terms := contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))}
+	amounts := record.Amounts(resources)
+	terms := contract.Terms{Resources: amounts, PodSecurity: string(sharing.Level(policy)), Prices: sharing.Prices(policy, amounts)}
 	if _, lends := resources[corev1.ResourceStorage]; lends {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -107,10 +108,12 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
 	case doc.PodSecurity != string(sharing.Level(policy)):
 		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
-	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
-		return peering.Refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
 	case !mayKeep(doc, on.old, policy):
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has volumes kept for %s, the offer is %s", doc.Keeps(), sharing.Keeps(policy)), "ask again")
+	case !maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)): // an owner who changed them is not held to the old ones by a renewal
+		return peering.Refuse(peering.CodeDeclined, "the contract's prices are not the offered ones", "ask again, and agree to the prices of now")
+	case len(doc.StorageClasses) > 0:
+		return peering.Refuse(peering.CodeDeclined, "the contract names storage classes that were not offered", "ask again")
 	}
 	return nil
 }

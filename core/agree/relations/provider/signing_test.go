@@ -131,8 +131,8 @@ func TestWhatIsCountersigned(t *testing.T) {
 		"more than offered":    {func(d *contract.Document) { d.Resources["cpu"] = "4001m" }, nil, peering.CodeDeclined, "the contract grants 4001m cpu, the offer is 4"},
 		"what was not offered": {func(d *contract.Document) { d.Resources["nvidia.com/gpu"] = "1" }, nil, peering.CodeDeclined, "the contract grants 1 nvidia.com/gpu, the offer is 0"},
 		"privilege":            {func(d *contract.Document) { d.PodSecurity = contract.Privileged }, nil, peering.CodeDeclined, "pod security level is not the offered baseline"},
-		"a price":              {func(d *contract.Document) { d.Prices = map[string]string{"cpu": "0.02 EUR"} }, nil, peering.CodeDeclined, "prices or storage classes"},
-		"a storage class":      {func(d *contract.Document) { d.StorageClasses = []string{"fast"} }, nil, peering.CodeDeclined, "prices or storage classes"},
+		"a price":              {func(d *contract.Document) { d.Prices = map[string]string{"cpu": "0.02 EUR"} }, nil, peering.CodeDeclined, "prices are not the offered ones"},
+		"a storage class":      {func(d *contract.Document) { d.StorageClasses = []string{"fast"} }, nil, peering.CodeDeclined, "storage classes that were not offered"},
 		"volumes kept for longer": {func(d *contract.Document) {
 			d.KeepVolumes, d.Version = contract.KeepFor(30*24*time.Hour), contract.Version2
 		}, nil, peering.CodeDeclined, "the contract has volumes kept for 720h0m0s, the offer is 168h0m0s"},
@@ -266,6 +266,57 @@ func TestWhatARevisionMaySay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A contract names the prices that were offered, all of them and no others; who changed his is not held to the old ones, and says so when he is asked.
+func TestPricesAreThoseOfThePolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		d, alice := newWorld(t), load(t)
+		d.share(t, func(s *v1alpha1.SharingPolicySpec) {
+			s.Prices = map[string]v1alpha1.UnitPrice{"cpu": "0.02 EUR", "memory": "0.005 EUR", "nvidia.com/gpu": "1 EUR"}
+		})
+		amounts := map[string]string{"cpu": "2", "memory": "2Gi", "pods": "5"}
+		id, _, err := d.Ask(t.Context(), peering.Caller{ID: alice.ID()}, peering.Question{Name: "alice", Resources: amounts, Attempt: 1}, "123456", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r v1alpha1.PeeringRequest
+		if err := d.client.Get(t.Context(), client.ObjectKey{Name: id}, &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Accept(t.Context(), &r, nil, ""); err != nil {
+			t.Fatal(err)
+		}
+		out, err := d.Outcome(t.Context(), peering.Caller{ID: alice.ID()}, id)
+		offered := map[string]string{"cpu": "0.02 EUR", "memory": "0.005 EUR"} // of the device there is nothing
+		if err != nil || out.Offer == nil || !maps.Equal(out.Offer.Prices, offered) {
+			t.Fatalf("%+v, %v", out.Offer, err)
+		}
+		doc := d.document(alice, maps.Clone(amounts))
+		for name, prices := range map[string]map[string]string{
+			"none": nil, "one of two": {"cpu": "0.02 EUR"}, "cheaper": {"cpu": "0.01 EUR", "memory": "0.005 EUR"}, "one more": {"cpu": "0.02 EUR", "memory": "0.005 EUR", "pods": "1 EUR"},
+		} {
+			doc.Prices = prices
+			if _, _, err := d.signs(t, alice, doc); !errors.Is(err, &peering.Problem{Code: peering.CodeDeclined}) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		doc.Prices = offered
+		if _, _, err := d.signs(t, alice, doc); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Minute)
+		d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Prices = map[string]v1alpha1.UnitPrice{"cpu": "0.03 EUR"} })
+		doc.Revision, doc.NotAfter = 2, doc.NotAfter.Add(20*time.Minute)
+		if _, _, err := d.signs(t, alice, doc); !errors.Is(err, &peering.Problem{Code: peering.CodeDeclined}) {
+			t.Errorf("renewed at the old price: %v", err)
+		}
+		again := peering.Question{Name: "alice", Resources: amounts, Attempt: 2, Contract: doc.ID}
+		if _, _, err := d.Ask(t.Context(), peering.Caller{ID: alice.ID()}, again, "", false); err != nil {
+			t.Errorf("the same for another price is a question: %v", err)
+		}
+	})
 }
 
 // Who lost its memory asks anew, and what it had ends with the new contract, not before.
