@@ -208,6 +208,7 @@ const (
 	NoticeContractEnded NoticeType = "contract-ended"
 	NoticeSuspending    NoticeType = "suspending" // the laptop goes to sleep
 	NoticeBye           NoticeType = "bye"        // the daemon ends
+	NoticeReceipt       NoticeType = "receipt"    // there is one of the contract to fetch (core/agree/receipts)
 )
 
 // Notice is news for a peer. It is a hint only: a peer that misses one gets the same by a call.
