@@ -83,6 +83,23 @@ func world() *apitest.Backend {
 				{Name: "alice.example.org.", TTL: 300, Type: "A", Data: "10.0.0.7"},
 				{Name: "alice.example.org.", TTL: 300, Type: "AAAA", Data: "fd00::7"},
 			}},
+		Accounts: []api.Account{
+			{
+				Contract: "abcdefgh12345678", Peer: "bob", PeerID: "BOB", Direction: api.Outgoing,
+				Receipts: []api.Receipt{
+					{Sequence: 1, Revision: 1, From: now.Add(-2 * time.Hour), To: now.Add(-time.Hour), Used: map[string]string{"cpu": "5400000", "memory": "7730941132800", "pods": "10800"},
+						Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.03"}, Total: "0.03", Currency: "EUR", Verdict: api.ReceiptAgreed},
+					{Sequence: 2, Revision: 1, From: now.Add(-time.Hour), To: now, Used: map[string]string{"cpu": "3600000"},
+						Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.02"}, Total: "0.02", Currency: "EUR", Verdict: api.ReceiptDisputed, Counted: map[string]string{"cpu": "1"}},
+				},
+				Open: &api.Receipt{From: now, To: now.Add(time.Minute), Used: map[string]string{"cpu": "60000"}, Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.000333333"}, Total: "0.000333333", Currency: "EUR"},
+			},
+			{
+				Contract: "zyxwvuts12345678", Peer: "=carol", PeerID: "CAROL", Direction: api.Incoming, Fault: "receipt 3: is missing",
+				Receipts: []api.Receipt{{Sequence: 1, Revision: 1, From: now.Add(-time.Hour), To: now, Used: map[string]string{"cpu": "1200000", "nvidia.com/gpu": "1800"}, Total: "0"}},
+			},
+		},
+		Files: []api.ReceiptFile{{Contract: "abcdefgh12345678", Lines: []json.RawMessage{json.RawMessage(`{"receipt":{"document":"e30=","signature":""}}`)}}},
 		Signed: []api.Contract{{
 			Name: "bob-out", ID: "a1b2c3d4e5f6g7h8", Revision: 2, Role: api.Consumer, Peer: "bob", PeerID: bobID, Resources: api.Resources{"cpu": "2", "memory": "4Gi"},
 			Used: api.Resources{"cpu": "500m"}, State: api.StateConnected, Created: now.Add(-50 * time.Minute), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(720 * time.Hour),
@@ -224,6 +241,7 @@ func TestGolden(t *testing.T) {
 		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
 		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract":      {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"receipt":       {"receipt", "receipt list bob -o wide", "receipt list nobody", "receipt list -o json", "receipt export abcdefgh12345678", "receipt export nobody", "receipt verify testdata/none.jsonl", "usage", "usage bob --by day", "usage -o csv", "usage -o focus", "usage -o json", "usage --since yesterday", "usage nobody"},
 		"top":           {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},
 		"dry-run": {"unpeer bob --dry-run", "unpeer carol --dry-run", "unpeer --all --dry-run", "unpeer bob --dry-run -o json", "unpeer nobody --dry-run", "forget bob --dry-run", "forget nobody --dry-run",
 			"share 30% --dry-run", "share 50% --dry-run", "share --dry-run", "share 101% --dry-run", "share --policy lab --to bob --cpu 1 --dry-run", "unoffload shop --dry-run", "unoffload shop --dry-run --force", "unoffload web --dry-run",

@@ -133,6 +133,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 			ready()
 			if <-looked {
 				d.clusterReady(ctx, c)
+				go d.keep(ctx, "the receipts of contracts", func(ctx context.Context) error { return d.receipts.Run(ctx, d.backend.Metered, d.backend.Changed) })
 			}
 		}
 	}()

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/api"
 	"kith.dev/core/base/layout"
@@ -73,6 +74,7 @@ type Daemon struct {
 	directory  *directory.Directory
 	backend    *backend.Backend
 	notices    provider.Notices
+	receipts   *receipts.Book
 	changed    notify.Broadcast            // notifies when something changed that a desktop shows
 	moved      notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
 	fenceMoved notify.Broadcast            // notifies when the fence is kept as it must be, or is not any more
@@ -170,6 +172,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)
+	if err := d.openReceipts(); err != nil {
+		return nil, err
+	}
 	b := d.backend
 	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Giver, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.giver, d.gateway, d.failing
 	if err := d.openFrontDoor(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/base/version"
 	"kith.dev/core/consume/clusterset"
@@ -62,6 +63,7 @@ func (d *Daemon) hostingRoutes() {
 	} {
 		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
 	}
+	d.peerAPI.Handle("POST "+receipts.Path, d.serveReceipts)
 	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
 	add("GET "+giving.Path, d.giveImages)
 	add("GET "+giving.HeldPath+"{digest}", d.heldImage)
@@ -88,6 +90,8 @@ func (d *Daemon) heard(ctx context.Context) error {
 				continue
 			}
 			switch h.Notice.Type {
+			case peering.NoticeReceipt:
+				d.receipts.Told(h.Notice.Contract)
 			case peering.NoticeContractEnded:
 				c.peers.Told(ctx, k.Peer.Name, h.Notice)
 			}

@@ -27,6 +27,8 @@ const (
 	PathContracts  = "/v1/contracts"             // GET []Contract
 	PathContract   = "/v1/contracts/{contract}"  // GET Contract
 	PathVerify     = "/v1/verify"                // POST Contract → VerifyResult
+	PathReceipts   = "/v1/receipts"              // GET with ReceiptOptions as query → []Account
+	PathReceipt    = "/v1/receipts/{contract}"   // GET ReceiptFile
 	PathPolicies   = "/v1/policies"              // GET []Policy
 	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy, ?dryRun=true
 	PathUndo       = "/v1/undo"                  // POST takes back the last change of a policy → Policy, ?dryRun=true

@@ -26,6 +26,7 @@ import (
 
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -63,6 +64,7 @@ type Backend struct {
 	Engine    cluster.Engine   // nil with engine "none"
 	Uses      *cluster.Uses    // of the engine
 	Stored    *images.Store    // the images of the engine's container runtime
+	Book      *receipts.Book   // what is used under contracts; nil: nobody counts
 	Giver     *given.Giver     // what peers take of them
 	Gateway   *gateway.Gateway // nil with engine "none"
 	Front     FrontDoor        // nil without one

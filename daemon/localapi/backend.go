@@ -73,6 +73,11 @@ type Backend interface {
 	// result, not an error.
 	VerifyContract(ctx context.Context, contract api.Contract) (api.VerifyResult, error)
 
+	// Receipts gives what was counted under contracts, also under those that ended.
+	Receipts(ctx context.Context, options api.ReceiptOptions) ([]api.Account, error)
+	// ReceiptFile gives the receipts of one contract as they were signed; named by its ID or the peer's name. CodeNotFound, CodeConflict.
+	ReceiptFile(ctx context.Context, contract string) (api.ReceiptFile, error)
+
 	Policies(ctx context.Context) ([]api.Policy, error)
 	// Offered says what a peer would be offered here now, and why no more. A whole ID need not be known.
 	Offered(ctx context.Context, peer string) (api.Offered, error)

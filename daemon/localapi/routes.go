@@ -74,6 +74,16 @@ var routes = []route{
 		return c.VerifyContract(c.ctx, in)
 	}},
 
+	{"GET", api.PathReceipts, short, func(c *call) (any, error) {
+		options, err := api.ParseReceiptOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		accounts, err := c.Receipts(c.ctx, options)
+		return append(api.List[api.Account]{}, accounts...), err
+	}},
+	{"GET", api.PathReceipt, short, about("contract", Backend.ReceiptFile)},
+
 	{"GET", api.PathPolicies, short, list(Backend.Policies)},
 	{"GET", api.PathOffered, short, about("peer", Backend.Offered)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},

@@ -179,7 +179,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 
 func TestEmptyListsAreNeverNull(t *testing.T) {
 	_, socket := serve(t, &apitest.Backend{})
-	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathPolicies, api.PathOffloads, api.PathGuests, api.PathVolumes, api.PathTop, api.PathNotRunning} {
+	for _, path := range []string{api.PathPeers, api.PathRequests, api.PathContracts, api.PathReceipts, api.PathPolicies, api.PathOffloads, api.PathGuests, api.PathVolumes, api.PathTop, api.PathNotRunning} {
 		if status, body := curl(t, socket, "GET", path, ""); status != 200 || body != "[]\n" {
 			t.Errorf("GET %s: %d %q, want 200 []", path, status, body)
 		}

@@ -25,6 +25,8 @@ type Backend struct {
 	Known     []api.Peer
 	Pending   []api.Request
 	Signed    []api.Contract
+	Accounts  []api.Account
+	Files     []api.ReceiptFile
 	Shared    []api.Policy
 	Abroad    []api.Offload
 	Here      []api.Guest
@@ -423,6 +425,23 @@ func (b *Backend) Contracts(context.Context) ([]api.Contract, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Signed), b.called("Contracts")
+}
+
+func (b *Backend) Receipts(_ context.Context, options api.ReceiptOptions) ([]api.Account, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Accounts), b.called("Receipts", options.Query().Encode())
+}
+
+func (b *Backend) ReceiptFile(_ context.Context, contract string) (api.ReceiptFile, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.Files {
+		if f.Contract == contract {
+			return f, b.called("ReceiptFile", contract)
+		}
+	}
+	return api.ReceiptFile{}, api.NotFound("contract", contract, "kith receipt list")
 }
 
 func (b *Backend) Contract(_ context.Context, name string) (api.Contract, error) {

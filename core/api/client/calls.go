@@ -132,6 +132,20 @@ func (c *Client) VerifyContract(ctx context.Context, contract api.Contract) (api
 	return do[api.VerifyResult](ctx, c, "POST", api.PathVerify, contract)
 }
 
+// Receipts lists what was counted under contracts.
+func (c *Client) Receipts(ctx context.Context, options api.ReceiptOptions) ([]api.Account, error) {
+	path := api.PathReceipts
+	if q := options.Query().Encode(); q != "" {
+		path += "?" + q
+	}
+	return do[[]api.Account](ctx, c, "GET", path, nil)
+}
+
+// ReceiptFile gives the receipts of one contract as they were signed.
+func (c *Client) ReceiptFile(ctx context.Context, contract string) (api.ReceiptFile, error) {
+	return do[api.ReceiptFile](ctx, c, "GET", api.Path(api.PathReceipt, contract), nil)
+}
+
 // Policies lists what is offered to whom.
 func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 	return do[[]api.Policy](ctx, c, "GET", api.PathPolicies, nil)

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"kith.dev/cli/screen"
+	"kith.dev/core/api"
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/receipt"
+)
+
+// focusLine is what one resource comes to in one receipt.
+type focusLine struct {
+	receiptRow
+	resource string
+}
+
+// focusLines has a line for each resource of closed receipts that was used, pods left out: they are no quantity that is billed.
+func focusLines(rows []receiptRow) (lines []focusLine) {
+	for _, row := range rows {
+		if row.Sequence == 0 { // not signed yet
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(row.Used)) {
+			if contract.Priced(name) {
+				lines = append(lines, focusLine{row, name})
+			}
+		}
+	}
+	return lines
+}
+
+// unit is what the quantities of a resource are counted in, as FOCUS writes units.
+func (l focusLine) unit() string {
+	switch contract.Unit(l.resource) {
+	case "core":
+		return "Core-Hours"
+	case "GiB":
+		return "GiB-Hours"
+	}
+	return "Units-Hours"
+}
+
+func (l focusLine) quantity() string {
+	n, err := receipt.Hours(l.resource, l.Used[l.resource])
+	if err != nil {
+		return "0"
+	}
+	return shortened(n.FloatString(9))
+}
+
+func (l focusLine) cost() string { return cmp.Or(l.Due[l.resource], "0") }
+
+func (l focusLine) unitPrice() string {
+	p, err := contract.ParsePrice(l.Prices[l.resource])
+	if err != nil {
+		return "0"
+	}
+	return shortened(p.Amount.FloatString(9))
+}
+
+// month is the billing period: a month of UTC.
+func (l focusLine) month() time.Time {
+	t := l.From.UTC()
+	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// focusColumns are columns of FOCUS 1.2, in the order of its text, and Kith's own. me is this laptop: the provider of what others used here.
+func focusColumns(me api.Status) []screen.Column[focusLine] {
+	moment := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	column := func(title string, cell func(focusLine) string) screen.Column[focusLine] {
+		return screen.Column[focusLine]{Title: title, Cell: cell}
+	}
+	same := func(title, text string) screen.Column[focusLine] {
+		return column(title, func(focusLine) string { return text })
+	}
+	side := func(here bool) func(focusLine) (name, id string) {
+		return func(l focusLine) (string, string) {
+			if here == (l.Direction == api.Incoming) {
+				return me.Name, me.ID
+			}
+			return l.Peer, l.PeerID
+		}
+	}
+	name := func(of func(focusLine) (string, string)) func(focusLine) string {
+		return func(l focusLine) string { name, _ := of(l); return name }
+	}
+	id := func(of func(focusLine) (string, string)) func(focusLine) string {
+		return func(l focusLine) string { _, id := of(l); return id }
+	}
+	provider, consumer := side(true), side(false)
+	return []screen.Column[focusLine]{
+		column("BilledCost", focusLine.cost),
+		column("BillingAccountId", id(consumer)),
+		column("BillingAccountName", name(consumer)),
+		column("BillingCurrency", func(l focusLine) string { return l.Currency }),
+		column("BillingPeriodEnd", func(l focusLine) string { return moment(l.month().AddDate(0, 1, 0)) }),
+		column("BillingPeriodStart", func(l focusLine) string { return moment(l.month()) }),
+		same("ChargeCategory", "Usage"),
+		same("ChargeClass", ""),
+		column("ChargeDescription", func(l focusLine) string {
+			return fmt.Sprintf("%s that pods of %s requested at %s", l.resource, name(consumer)(l), name(provider)(l))
+		}),
+		same("ChargeFrequency", "Usage-Based"),
+		column("ChargePeriodEnd", func(l focusLine) string { return moment(l.To) }),
+		column("ChargePeriodStart", func(l focusLine) string { return moment(l.From) }),
+		column("ConsumedQuantity", focusLine.quantity),
+		column("ConsumedUnit", focusLine.unit),
+		column("ContractedCost", focusLine.cost),
+		column("ContractedUnitPrice", focusLine.unitPrice),
+		column("EffectiveCost", focusLine.cost),
+		column("InvoiceIssuerName", name(provider)),
+		column("ListCost", focusLine.cost),
+		column("ListUnitPrice", focusLine.unitPrice),
+		same("PricingCategory", "Standard"),
+		column("PricingQuantity", focusLine.quantity),
+		column("PricingUnit", focusLine.unit),
+		column("ProviderName", name(provider)),
+		column("PublisherName", name(provider)),
+		column("ResourceId", func(l focusLine) string { return l.Contract + "/" + l.resource }),
+		column("ResourceType", func(l focusLine) string { return l.resource }),
+		column("ServiceCategory", func(l focusLine) string {
+			if l.resource == api.Storage {
+				return "Storage"
+			}
+			return "Compute"
+		}),
+		same("ServiceName", "Kith"),
+		column("SubAccountId", func(l focusLine) string { return l.Contract }),
+		column("SubAccountName", func(l focusLine) string { return "contract " + l.Contract }),
+		column("x_KithDirection", func(l focusLine) string { return string(l.Direction) }),
+		column("x_KithProviderId", id(provider)),
+		column("x_KithReceipt", func(l focusLine) string { return fmt.Sprint(l.Sequence) }),
+		column("x_KithAnswer", func(l focusLine) string { return string(l.Verdict) }),
+	}
+}

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/cli/program"
+	"kith.dev/cli/screen"
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+	"kith.dev/core/trust/receipt"
+)
+
+// The forms of output that only kith usage has.
+const (
+	csvForm   = "csv"
+	focusForm = "focus"
+)
+
+// usedFor is how far kith usage looks back when it is not told.
+const usedFor = 30 * 24 * time.Hour
+
+func (p commands) usageCommand() *cobra.Command {
+	var by, since string
+	c := &cobra.Command{
+		Use:   "usage [PEER...]",
+		Short: "Show what was used under contracts, and what that comes to",
+		Long: `Show what was used under contracts, and what that comes to: by your pods at each peer, and by the pods of each peer here. It is the sum of the
+receipts of the last 30 days, or since a day, UTC, and of what was counted since the last receipt. Used is what pods request, for as long as they do.
+
+-o csv is the same for a spreadsheet. -o focus has a line for each receipt and resource with the columns of FOCUS 1.2 (focus.finops.org), for tools that read
+bills of clouds; columns of Kith's own begin with x_Kith. Money is not moved by Kith (docs/prices.md).`,
+		Example: "  kith usage\n  kith usage bob --by day\n  kith usage --since 2026-11-01 -o csv\n  kith usage -o focus > bill.csv",
+		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		RunE: func(c *cobra.Command, args []string) error {
+			from := p.Now().Add(-usedFor)
+			if since != "" {
+				var err error
+				if from, err = time.Parse(time.DateOnly, since); err != nil {
+					return api.Invalid("since", since, "a day such as 2026-11-01")
+				}
+			}
+			accounts, err := program.CallAbout(p.Program, c, (*client.Client).Receipts, api.ReceiptOptions{Since: from.Truncate(time.Second)})
+			if err != nil {
+				return err
+			}
+			rows, err := usageRowsOf.Pick(receiptRows(accounts, true), args)
+			if err != nil {
+				return err
+			}
+			switch p.Format {
+			case focusForm:
+				status, err := program.Call(p.Program, c, (*client.Client).Status)
+				if err != nil {
+					return err
+				}
+				return writeCSV(p.Out, focusColumns(status), focusLines(rows))
+			case csvForm:
+				return writeCSV(p.Out, usageCSV, summed(rows, by))
+			}
+			return program.Print(p.Program, summed(rows, by), usageListing)
+		},
+	}
+	program.OneOf(c, &by, "by", "", "a line for each %s", "peer", "day")
+	c.Flags().StringVar(&since, "since", "", "`DAY` from which on, for example 2026-11-01 (default: the last 30 days)")
+	program.OneOf(c, &p.Format, "output", "o", "form of the output: %s", program.JSON, program.YAML, csvForm, focusForm)
+	return c
+}
+
+var usageRowsOf = program.Listing[receiptRow]{
+	Match: func(x receiptRow, name string) bool {
+		return x.Peer == name || x.Contract == name || sameID(x.PeerID, name)
+	}, Noun: "contract with a peer", Others: "kith usage",
+}
+
+// usage is what was used together.
+type usage struct {
+	Peer      string            `json:"peer"`
+	PeerID    string            `json:"peerId"`
+	Direction api.Direction     `json:"direction"`
+	Day       string            `json:"day,omitempty"`
+	Used      map[string]string `json:"used"` // hours of a core, of a GiB, of a device, exactly or to nine places
+	Due       string            `json:"due"`
+	Currency  string            `json:"currency,omitempty"`
+	Disputed  string            `json:"disputed,omitempty"` // how much of Due is in receipts that the consumer disputes
+	Open      string            `json:"open,omitempty"`     // how much of Due is in no receipt yet
+	Fault     string            `json:"fault,omitempty"`
+
+	sums map[string]*big.Rat
+	due  [3]*big.Rat // all, disputed, open
+}
+
+// summed puts receipts together that are with one peer, in one direction and currency and, if so wanted, of one day.
+func summed(rows []receiptRow, by string) []usage {
+	type key struct {
+		peer, currency, day string
+		direction           api.Direction
+	}
+	all := map[key]*usage{}
+	for _, row := range rows {
+		k := key{row.PeerID, row.Currency, "", row.Direction}
+		if by == "day" {
+			k.day = row.From.UTC().Format(time.DateOnly)
+		}
+		u := all[k]
+		if u == nil {
+			u = &usage{Peer: row.Peer, PeerID: row.PeerID, Direction: row.Direction, Day: k.day, Currency: row.Currency, Used: map[string]string{}, sums: map[string]*big.Rat{}}
+			for i := range u.due {
+				u.due[i] = new(big.Rat)
+			}
+			all[k] = u
+		}
+		u.Fault = cmp.Or(row.Fault, u.Fault)
+		for name, sum := range row.Used {
+			if n, err := receipt.Hours(name, sum); err == nil {
+				if u.sums[name] == nil {
+					u.sums[name] = new(big.Rat)
+				}
+				u.sums[name].Add(u.sums[name], n)
+			}
+		}
+		due, ok := new(big.Rat).SetString(row.Total)
+		if !ok {
+			continue
+		}
+		u.due[0].Add(u.due[0], due)
+		if row.Verdict == api.ReceiptDisputed {
+			u.due[1].Add(u.due[1], due)
+		}
+		if row.Sequence == 0 {
+			u.due[2].Add(u.due[2], due)
+		}
+	}
+	var list []usage
+	for _, u := range all {
+		for name, n := range u.sums {
+			u.Used[name] = shortened(n.FloatString(9))
+		}
+		u.Due = shortened(u.due[0].FloatString(9))
+		for i, to := range map[int]*string{1: &u.Disputed, 2: &u.Open} {
+			if u.due[i].Sign() > 0 {
+				*to = shortened(u.due[i].FloatString(9))
+			}
+		}
+		list = append(list, *u)
+	}
+	slices.SortFunc(list, func(a, b usage) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Peer, b.Peer), -cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.PeerID, b.PeerID))
+	})
+	return list
+}
+
+// inShort writes a decimal number to three places.
+func inShort(number string) string {
+	n, ok := new(big.Rat).SetString(number)
+	if !ok {
+		return "0"
+	}
+	return shortened(n.FloatString(3))
+}
+
+var usageListing = program.Listing[usage]{
+	Columns: []screen.Column[usage]{
+		{Title: "DAY", Need: true, Cell: func(x usage) string { return x.Day }},
+		{Title: "PEER", Cell: func(x usage) string { return x.Peer }},
+		{Title: "PODS", Cell: func(x usage) string { return whosePods(x.Direction) }},
+		{Title: "CORE HOURS", Cell: func(x usage) string { return inShort(x.Used[api.CPU]) }},
+		{Title: "GIB HOURS", Cell: func(x usage) string { return inShort(x.Used[api.Memory]) }},
+		{Title: "OTHERS", Need: true, Cell: func(x usage) string {
+			var others []string
+			for _, name := range api.Resources(x.Used).Names() {
+				if name != api.CPU && name != api.Memory && name != api.Pods {
+					others = append(others, name+" "+inShort(x.Used[name]))
+				}
+			}
+			return strings.Join(others, ", ")
+		}},
+		{Title: "DUE", Cell: func(x usage) string { return strings.TrimSpace(x.Due + " " + x.Currency) }},
+		{Title: "OPEN", Need: true, Cell: func(x usage) string { return x.Open }},
+		{Title: "DISPUTED", Need: true, Cell: func(x usage) string { return x.Disputed }},
+	},
+	None:  "nothing was counted: there was no contract with any peer",
+	Notes: func(x usage) []program.Note { return program.Notes(x.Peer, x.Fault) },
+}
+
+// writeCSV writes rows for a spreadsheet (RFC 4180).
+func writeCSV[T any](to io.Writer, columns []screen.Column[T], rows []T) error {
+	w := csv.NewWriter(to)
+	line := make([]string, len(columns))
+	for i, c := range columns {
+		line[i] = c.Title
+	}
+	w.Write(line)
+	for _, row := range rows {
+		for i, c := range columns {
+			line[i] = inCell(screen.Clean(c.Cell(row)))
+		}
+		w.Write(line)
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// inCell keeps a spreadsheet from reading what a peer calls itself as a formula.
+func inCell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+var usageCSV = []screen.Column[usage]{
+	{Title: "day", Cell: func(x usage) string { return x.Day }},
+	{Title: "peer", Cell: func(x usage) string { return x.Peer }},
+	{Title: "peer_id", Cell: func(x usage) string { return x.PeerID }},
+	{Title: "direction", Cell: func(x usage) string { return string(x.Direction) }},
+	{Title: "core_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.CPU], "0") }},
+	{Title: "memory_gib_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.Memory], "0") }},
+	{Title: "storage_gib_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.Storage], "0") }},
+	{Title: "due", Cell: func(x usage) string { return x.Due }},
+	{Title: "currency", Cell: func(x usage) string { return x.Currency }},
+	{Title: "disputed", Cell: func(x usage) string { return x.Disputed }},
+	{Title: "open", Cell: func(x usage) string { return x.Open }},
+}
+
+// money is a sum in each currency.
+type money map[string]*big.Rat
+
+func (m money) add(amount, currency string) {
+	n, ok := new(big.Rat).SetString(amount)
+	if !ok {
+		return
+	}
+	if m[currency] == nil {
+		m[currency] = new(big.Rat)
+	}
+	m[currency].Add(m[currency], n)
+}
+
+func (m money) String() string {
+	var all []string
+	for _, currency := range slices.Sorted(maps.Keys(m)) {
+		if m[currency].Sign() > 0 {
+			all = append(all, fmt.Sprintf("%s %s", shortened(m[currency].FloatString(9)), currency))
+		}
+	}
+	return cmp.Or(strings.Join(all, ", "), "nothing")
+}
