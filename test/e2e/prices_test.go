@@ -156,12 +156,12 @@ func bobAt(t *testing.T, p *lab.Laptop) api.Peer {
 	return list[0]
 }
 
-type used struct {
+type usageLine struct {
 	Due, Open, Currency string
 	Direction           api.Direction
 }
 
-func usageOf(t *testing.T, p *lab.Laptop) (all []used) {
+func usageOf(t *testing.T, p *lab.Laptop) (all []usageLine) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(kith(t, p, "usage", "-o", "json")), &all); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,6 @@ func (s Signed) Hash() string {
 
 var (
 	integer = regexp.MustCompile(`^(0|[1-9][0-9]{0,39})$`)
-	decimal = regexp.MustCompile(`^(0|[1-9][0-9]{0,39})(\.[0-9]{0,8}[1-9])?$`)
 	hash    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
