@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -78,14 +77,9 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
-	attempt := max(time.Now().UnixMilli(), peer.Status.Outgoing.Attempt+1) // the clock may have been put back
-	before := peer.DeepCopy()
-	peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}
-	if ask.ID != "" {
-		peer.Spec.Request.Confirm = &v1alpha1.Confirm{Attempt: attempt, ID: ask.ID}
-	}
-	if err := c.Client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
-		return api.Peer{}, internal(fmt.Errorf("ask %s: %w", k.Name, err))
+	attempt := asking.NextAttempt(peer, time.Now())
+	if err := asking.Want(ctx, c.Client, peer, v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}, ask.ID); err != nil {
+		return api.Peer{}, internal(err)
 	}
 	b.Directory.Remember(peer)
 	if err := c.followAsk(ctx, peer.Name, attempt, ask.Wait, report); err != nil {

@@ -53,7 +53,7 @@ func (b *Backend) reportParts() []bugreport.Part {
 		{"peers", &v1alpha1.PeerList{}}, {"peeringrequests", &v1alpha1.PeeringRequestList{}}, {"contracts", &v1alpha1.ContractList{}},
 		{"advertisements", &v1alpha1.AdvertisementList{}}, {"sharingpolicies", &v1alpha1.SharingPolicyList{}},
 		{"tetherpolicies", &v1alpha1.TetherPolicyList{}}, {"reflectionpolicies", &v1alpha1.ReflectionPolicyList{}},
-		{"namespaceoffloadings", &v1alpha1.NamespaceOffloadingList{}},
+		{"peeringpolicies", &v1alpha1.PeeringPolicyList{}}, {"namespaceoffloadings", &v1alpha1.NamespaceOffloadingList{}},
 	} {
 		parts = append(parts, b.fromCluster(&silent, "objects/"+kind.name+".yaml", "the "+kind.name+" of this cluster", kind.list,
 			func() ([]byte, error) { return scrubbed(kind.list, nil, false) }))

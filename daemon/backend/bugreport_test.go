@@ -162,7 +162,7 @@ func TestSecretsAreNotInABugReport(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"version.json": "version", "snapshot.json": `"name": "corp"`, "doctor.json": `"area": "disk"`, "objects/peers.yaml": "a note of Kith", "objects/sharingpolicies.yaml": "name: default",
-		"objects/contracts.yaml": "items", "objects/tetherpolicies.yaml": "items", "objects/reflectionpolicies.yaml": "items", "objects/namespaceoffloadings.yaml": "items",
+		"objects/contracts.yaml": "items", "objects/tetherpolicies.yaml": "items", "objects/reflectionpolicies.yaml": "items", "objects/peeringpolicies.yaml": "items", "objects/namespaceoffloadings.yaml": "items",
 		"cluster/nodes.txt": "alice", "cluster/pods.txt": "web(ready=false restarts=3", "metrics.txt": "kith_up 1", "logs/engine.log": "the last line",
 		"pprof/goroutine.pb.gz": "", "pprof/heap.pb.gz": "", "system/os.txt": "processors", "logs/kithd.log": "",
 	} {

@@ -43,7 +43,7 @@ type Config struct {
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
 // kinds of Kith's own, in the order in which they go.
-var kinds = []string{"NamespaceOffloading", "PeeringRequest", "Contract", "Peer", "Advertisement", "OffloadedPod", "ReflectionPolicy", "SharingPolicy", "TetherPolicy"}
+var kinds = []string{"NamespaceOffloading", "PeeringPolicy", "PeeringRequest", "Contract", "Peer", "Advertisement", "OffloadedPod", "ReflectionPolicy", "SharingPolicy", "TetherPolicy"}
 
 // Run may be repeated. What it cannot do is in its error, after all the rest was tried.
 func Run(ctx context.Context, cfg Config) error {
@@ -79,6 +79,9 @@ func Run(ctx context.Context, cfg Config) error {
 
 // end has kithd end all that there is with peers, and waits for it within bounds: a kithd that does not work ends nothing.
 func (c Config) end(ctx context.Context) error {
+	if err := c.askNobody(ctx); err != nil {
+		return err
+	}
 	var peers v1alpha1.PeerList
 	if err := c.Client.List(ctx, &peers); meta.IsNoMatchError(err) {
 		return nil // it was never there, or is gone already
@@ -115,6 +118,22 @@ func (c Config) end(ctx context.Context) error {
 			return fmt.Errorf("%d contracts have not ended after %s: they are dropped, and their peers find out by themselves", len(contracts.Items), c.Patience)
 		}
 	}
+}
+
+// askNobody takes the peering policies away: they would have other peers asked in place of those whose contracts end.
+func (c Config) askNobody(ctx context.Context) error {
+	var policies v1alpha1.PeeringPolicyList
+	if err := c.Client.List(ctx, &policies); meta.IsNoMatchError(err) {
+		return nil // an older Kith has no such kind
+	} else if err != nil {
+		return err
+	}
+	for i := range policies.Items {
+		if err := client.IgnoreNotFound(c.Client.Delete(ctx, &policies.Items[i])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // comeHome has the namespaces be offloaded no more, for pods that may run at peers alone would wait for one ever after. It takes half of the time

@@ -40,6 +40,8 @@ func reflection(kind string) string {
 	return object("ReflectionPolicy", "tried", "kinds: [{"+kind+"}]")
 }
 
+func peering(spec string) string { return object("PeeringPolicy", "tried", spec) }
+
 func tether(spec string) string { return object("TetherPolicy", "tried", spec) }
 
 func peer(spec string) string { return object("Peer", "tried", "id: "+ID+", "+spec) }
@@ -118,6 +120,14 @@ var All = []Rule{
 		"objects of Kith and definitions of kinds do not travel", ""},
 	{"ReflectionPolicy spec.kinds[].fields", "neither metadata nor status", "", "", reflection("group: example.com, resource: widgets, fields: [metadata.labels]"), "metadata and status do not go", ""},
 
+	{"PeeringPolicy spec.peers", "names of Peers, or IDs", "", "", peering("amounts: {cpu: '1'}, peers: [no_body]"), "spec.peers[0]", ""},
+	{"PeeringPolicy spec.peerSelector", "a label selector", "", "", peering("amounts: {cpu: '1'}, peerSelector: {matchExpressions: [{key: a, operator: In}]}"),
+		"spec.peerSelector: an operator must be In or NotIn, with values, or Exists or DoesNotExist, without", selectors},
+	{"PeeringPolicy spec.amounts", "named as resources are", "", "", peering("amounts: {widget: '1'}"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
+	{"PeeringPolicy spec.amounts", "no shares", "", "", peering("amounts: {cpu: 50%}"), "a peer is asked for an amount, such as 2 or 4Gi, not for a share of what it has", ""},
+	{"PeeringPolicy spec.maxPeers", "1 or more", "", "", peering("amounts: {cpu: '1'}, maxPeers: 0"), "spec.maxPeers", ""},
+	{"PeeringPolicy spec.maxPrices", "a number and a currency, if any", "", "", peering("amounts: {cpu: '1'}, maxPrices: {cpu: 2 euros}"), "spec.maxPrices", ""},
+
 	{"Peer metadata.name", "fits into the name of a node", "", "", object("Peer", strings.Repeat("x", 59), "id: "+ID), "the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME", ""},
 	{"Peer spec.id", "an ID", `POST /v1/peers/bob/ask {"id":"nonsense"}`, "a whole cluster ID", object("Peer", "tried", "id: nonsense"), "spec.id", ""},
 	{"Peer spec.id", "not mistyped", `POST /v1/peers/bob/ask {"id":"{mistyped}"}`, "a whole cluster ID", object("Peer", "tried", "id: '{mistyped}'"), "mistyped: its check characters do not fit", ""},
@@ -160,6 +170,7 @@ var Good = []string{
 	sharing("kinds: [{group: example.com, resource: widgets, most: 10, definition: Allow}], network: {direct: Allow}"),
 	reflection("group: example.com, resource: widgets, version: v1beta1, direction: Out, fields: [spec.size, data], peers: [bob], selector: {matchLabels: {a: b}}"),
 	offloading("default", "peers: [bob]"),
+	peering("peers: [bob, " + ID + "], peerSelector: {}, amounts: {cpu: 500m, nvidia.com/gpu: '1'}, maxPeers: 256, maxPrices: {cpu: '0', memory: '0.000000001 EUR'}"),
 	tether("peerSelector: {}, namespaces: [{name: 'sandbox-{laptop}', clusterRole: admin}, {name: team}]"),
 	"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kith.dev/offload: 'true'}}}",
 	object("SharingPolicy", "tried", "amounts: {cpu: 50% of free, memory: 4Gi}, maxPerPeer: {cpu: 10% of free}, reserve: {cpu: 20%, nvidia.com/gpu: '1'}, maxPeers: 1000, only: {}, "+

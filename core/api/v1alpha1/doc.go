@@ -29,6 +29,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&NamespaceOffloading{}, &NamespaceOffloadingList{},
 		&OffloadedPod{}, &OffloadedPodList{},
 		&ReflectionPolicy{}, &ReflectionPolicyList{},
+		&PeeringPolicy{}, &PeeringPolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -106,6 +106,11 @@ type ResourceRequest struct {
 	// tether asks the peer to run this laptop, instead of asking it for resources. The daemon writes it on a switch of the mode.
 	// +optional
 	Tether bool `json:"tether,omitempty"`
+	// maxPrices by resource, which the owner agrees to beforehand: what they do not name has to be free, and an offer beyond them is not signed. Without
+	// any, prices wait for the owner's word. A PeeringPolicy that asks writes its own here.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	MaxPrices map[string]Price `json:"maxPrices,omitempty"`
 	// confirm is this owner's word on what status.outgoing.confirm asks.
 	// +optional
 	Confirm *Confirm `json:"confirm,omitempty"`

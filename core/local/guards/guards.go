@@ -79,7 +79,7 @@ const (
 // selectors says what a label selector may be: a malformed one selects nobody, and its author would not learn it.
 func selectors() *admissionv1.ValidatingAdmissionPolicy {
 	p := policy(SelectorsPolicy)
-	for _, resource := range []string{"sharingpolicies", "tetherpolicies"} {
+	for _, resource := range []string{"sharingpolicies", "tetherpolicies", "peeringpolicies"} {
 		p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
 			rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, resource, admissionv1.Create, admissionv1.Update))
 	}

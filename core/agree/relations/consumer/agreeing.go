@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -117,6 +118,39 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 	return sentences
 }
 
+// dearer says which price of an offer is beyond those that the owner agreed to beforehand; "" when none is. What these do not name has to be free, and what
+// is in another currency is beyond them.
+func dearer(prices map[string]string, most map[string]v1alpha1.Price) string {
+	for _, name := range slices.Sorted(maps.Keys(prices)) {
+		price, currency, err := amountOf(prices[name])
+		if err == nil && price.Sign() == 0 {
+			continue
+		}
+		limit, named := most[name]
+		if !named {
+			return fmt.Sprintf("%s costs %s an hour, and the most that is paid for it was not said", name, prices[name])
+		}
+		atMost, of, bad := amountOf(string(limit))
+		if err != nil || bad != nil || currency != of || price.Cmp(atMost) > 0 {
+			return fmt.Sprintf("%s costs %s an hour, and at most %s are paid", name, prices[name], limit)
+		}
+	}
+	return ""
+}
+
+// amountOf reads a price: contract.Terms says how one is written.
+func amountOf(price string) (amount *big.Rat, currency string, err error) {
+	text, currency, _ := strings.Cut(price, " ")
+	amount, ok := new(big.Rat), false
+	if !strings.ContainsAny(text, "eE/pP_x") && len(text) <= 32 { // an exponent may be a large number
+		amount, ok = amount.SetString(text)
+	}
+	if !ok {
+		return nil, "", fmt.Errorf("%.40q is no price", price)
+	}
+	return amount, currency, nil
+}
+
 // noMore takes what is offered above the amounts that were asked for out of the terms. What was not named is up to the
 // provider.
 func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, error) {
@@ -156,7 +190,14 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 	if err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
-	sentences := beyond(terms, inForce)
+	unsaid := terms // of what is offered, what the owner has said nothing of
+	if most := peer.Spec.Request.MaxPrices; len(most) > 0 {
+		if why := dearer(terms.Prices, most); why != "" {
+			return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" was not signed", why)
+		}
+		unsaid.Prices = nil
+	}
+	sentences := beyond(unsaid, inForce)
 	if tetherOf(peer) == peering.TetherCompany && len(terms.Prices) == 0 { // what its laptops permit costs a company nothing
 		sentences = nil
 	}

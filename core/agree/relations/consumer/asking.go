@@ -22,6 +22,25 @@ import (
 	"kith.dev/core/trust/identity"
 )
 
+// Want has a Peer asked for what the request says, whatever it was asked before; the reconciler puts the question. The request has the NextAttempt, and
+// id is that of the peer if its owner gave it to this one: then the key is compared with it, and no code is needed.
+func Want(ctx context.Context, c client.Client, peer *v1alpha1.Peer, request v1alpha1.ResourceRequest, id string) error {
+	before := peer.DeepCopy()
+	if id != "" {
+		request.Confirm = &v1alpha1.Confirm{Attempt: request.Attempt, ID: id}
+	}
+	peer.Spec.Request = &request
+	if err := c.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("ask %s: %w", peer.Name, err)
+	}
+	return nil
+}
+
+// NextAttempt is that of a question put now: the time in milliseconds, or more, since the clock may have been put back.
+func NextAttempt(peer *v1alpha1.Peer, now time.Time) int64 {
+	return max(now.UnixMilli(), peer.Status.Outgoing.Attempt+1)
+}
+
 // question tells one question from another.
 type question struct {
 	peer    types.UID // of the Peer

@@ -36,6 +36,7 @@ readOnlyRootFilesystem: true
 - contracts.kith.dev
 - namespaceoffloadings.kith.dev
 - offloadedpods.kith.dev
+- peeringpolicies.kith.dev
 - peeringrequests.kith.dev
 - peers.kith.dev
 - reflectionpolicies.kith.dev
