@@ -30,6 +30,7 @@ import (
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/power"
@@ -51,6 +52,7 @@ import (
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/provide/hosting/door"
 	"kith.dev/core/provide/hosting/exports"
+	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/backend"
 )
 
@@ -59,6 +61,7 @@ type clusterPart struct {
 	backend.Cluster
 	door    *door.Door
 	peers   *relations.Reconciler
+	seeker  *seeking.Seeker
 	company *company.Company
 	kept    *installed.Keeper
 }
@@ -325,6 +328,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}),
 	})
 	c.NotRenewed = c.peers.Consumer.NotRenewed
+	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName
@@ -337,6 +341,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
+		func() error { return c.seeker.SetupWithManager(mgr) },
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return kept.SetupWithManager(mgr) },
@@ -355,6 +360,15 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}
 	}
 	return c, endpoint, nil
+}
+
+// nearbyOf finds a cluster that answers and is no Peer here.
+func (d *Daemon) nearbyOf(id identity.ID) (found seeking.Nearby, ok bool) {
+	k, err := d.directory.Find(id.String())
+	if err != nil || k.Peer != nil || !k.Contact.Reachable() || len(k.Addresses) == 0 {
+		return seeking.Nearby{}, false
+	}
+	return seeking.Nearby{Name: k.Name, Endpoints: k.Addresses[:1], Source: v1alpha1.Source(k.Source)}, true
 }
 
 // watchPeers tells the directory which Peers there are, and notifies those who wait for a change.
@@ -401,7 +415,10 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.peersMoved()
 	peers := c.Client.Now().Peers
 	d.directory.SetPeers(peers)
-	d.directory.OnChange(c.peers.Poke)
+	d.directory.OnChange(func(peer string) {
+		c.peers.Poke(peer)
+		c.seeker.Poke()
+	})
 	for _, peer := range peers {
 		c.peers.Poke(peer.Name)
 	}
