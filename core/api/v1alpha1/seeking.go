@@ -110,7 +110,7 @@ type PeeringPolicyStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
-	// contracts are those in force with peers that it selects.
+	// contracts are how many are in force with peers that it selects.
 	// +optional
 	Contracts int32 `json:"contracts"`
 	// peers that it selects: those with which there was something first, then by name.

@@ -191,8 +191,8 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
 	unsaid := terms // of what is offered, what the owner has said nothing of
-	if most := peer.Spec.Request.MaxPrices; len(most) > 0 {
-		if why := dearer(terms.Prices, most); why != "" {
+	if request := peer.Spec.Request; request != nil && len(request.MaxPrices) > 0 {
+		if why := dearer(terms.Prices, request.MaxPrices); why != "" {
 			return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" was not signed", why)
 		}
 		unsaid.Prices = nil

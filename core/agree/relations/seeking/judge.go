@@ -69,7 +69,6 @@ func lastAsked(peer *v1alpha1.Peer) time.Time {
 func judge(was v1alpha1.SoughtPeer, f facts, now time.Time) v1alpha1.SoughtPeer {
 	is, out := was, f.peer.Status.Outgoing
 	is.ID, is.Peer = f.peer.Spec.ID, f.peer.Name
-	pursued := was.Reason == v1alpha1.SoughtAsked || was.Reason == v1alpha1.SoughtConfirm || was.Reason == v1alpha1.SoughtContracted
 	if was.Reason == "" {
 		is.Until = notBefore(lastAsked(f.peer).Add(first), now) // whoever asked
 	}
@@ -86,7 +85,7 @@ func judge(was v1alpha1.SoughtPeer, f facts, now time.Time) v1alpha1.SoughtPeer 
 	case f.ending && was.Reason != "":
 	case f.ending:
 		is.Reason, is.Message = v1alpha1.SoughtEnded, out.Why
-	case pursued:
+	case pursued(was):
 		is.Reason, is.Message = nothing(out), out.Why
 		is = again(is, now)
 	case !f.there.Works():
@@ -100,6 +99,11 @@ func judge(was v1alpha1.SoughtPeer, f facts, now time.Time) v1alpha1.SoughtPeer 
 		is.Since = rounded(now)
 	}
 	return is
+}
+
+// pursued reports whether there is a contract with a peer, or a question is out.
+func pursued(s v1alpha1.SoughtPeer) bool {
+	return s.Reason == v1alpha1.SoughtAsked || s.Reason == v1alpha1.SoughtConfirm || s.Reason == v1alpha1.SoughtContracted
 }
 
 // again has a peer asked again after the pause, once more of what came to nothing.
@@ -134,7 +138,8 @@ func nothing(out v1alpha1.DirectionStatus) v1alpha1.SoughtReason {
 
 // lost reports whether a question of this policy is out at a peer that has not been reachable for too long.
 func lost(s v1alpha1.SoughtPeer, f facts, now time.Time) bool {
-	return f.open && !f.there.Reachable() && s.Attempt == f.peer.Spec.Request.Attempt && now.Sub(f.there.Since) >= patience && now.Sub(lastAsked(f.peer)) >= patience
+	return f.open && !f.there.Reachable() && s.Attempt == f.peer.Spec.Request.Attempt &&
+		now.Sub(f.there.Since) >= patience && now.Sub(lastAsked(f.peer)) >= patience
 }
 
 // selects reports whether a policy may ask a peer. Names and labels count for those whose key was accepted; a stranger is named by his ID.
@@ -151,10 +156,11 @@ func named(policy *v1alpha1.PeeringPolicy, peer *v1alpha1.Peer) bool {
 
 // plan is what to do for a policy.
 type plan struct {
-	status v1alpha1.PeeringPolicyStatus
-	ask    *v1alpha1.Peer   // nobody: nil
-	lost   []*v1alpha1.Peer // whose questions are taken back
-	again  time.Duration    // when to look again, 0: when something changes
+	status  v1alpha1.PeeringPolicyStatus
+	ask     *v1alpha1.Peer   // nobody: nil
+	attempt int64            // by which it is asked
+	lost    []*v1alpha1.Peer // whose questions are taken back
+	again   time.Duration    // when to look again, 0: when something changes
 }
 
 // decide says what to do for a policy. The next question of any policy may be put at next.
@@ -206,6 +212,9 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, now, next time.Tim
 		st.State, st.Message = v1alpha1.SeekingAsking, open+" is asked"
 	case best >= 0 && !now.Before(next):
 		p.ask = selected[best].peer
+		p.attempt = consumer.NextAttempt(p.ask, now)
+		is := &st.Peers[best]
+		is.Reason, is.Message, is.Attempt, is.Since = v1alpha1.SoughtAsked, "", p.attempt, rounded(now)
 		st.State, st.Message = v1alpha1.SeekingAsking, p.ask.Name+" is asked"
 	case best >= 0:
 		soon(next)
@@ -226,14 +235,16 @@ func order(a, b v1alpha1.SoughtPeer) int {
 	return cmp.Or(cmp.Compare(a.Tries, b.Tries), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Peer, b.Peer))
 }
 
-// bounded keeps those with which there was something, if not all can be kept.
+// bounded keeps, if not all can be kept, those with which there is something, then those with which there was.
 func bounded(all []v1alpha1.SoughtPeer) []v1alpha1.SoughtPeer {
 	rank := func(s v1alpha1.SoughtPeer) int {
 		switch {
-		case s.Attempt != 0, s.Until != nil, s.Reason != v1alpha1.SoughtUnreachable && s.Reason != v1alpha1.SoughtNext:
+		case pursued(s):
 			return 0
+		case s.Attempt != 0 || s.Until != nil:
+			return 1
 		}
-		return 1
+		return 2
 	}
 	slices.SortFunc(all, func(a, b v1alpha1.SoughtPeer) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Peer, b.Peer))

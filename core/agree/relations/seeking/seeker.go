@@ -108,7 +108,7 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	amounts, state, why := s.may(&policy)
 	if state != "" {
 		is := policy.Status
-		is.State, is.Message = state, clip(why) // what is said of peers stands: it is gone by later
+		is.ObservedGeneration, is.State, is.Message = policy.Generation, state, clip(why) // of peers it goes on to say what it did
 		if state == v1alpha1.SeekingTethered {
 			return ctrl.Result{RequeueAfter: look}, s.say(ctx, &policy, is)
 		}
@@ -129,11 +129,6 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if strangers && (p.again == 0 || p.again > look) {
 		p.again = look
 	}
-	request := v1alpha1.ResourceRequest{Resources: amounts, MaxPrices: policy.Spec.MaxPrices}
-	if p.ask != nil {
-		request.Attempt = consumer.NextAttempt(p.ask, now)
-		asks(&p, request.Attempt, now)
-	}
 	if err := s.say(ctx, &policy, p.status); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -145,7 +140,10 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if p.ask == nil {
 		return ctrl.Result{RequeueAfter: p.again}, nil
 	}
-	return ctrl.Result{RequeueAfter: patience}, s.ask(ctx, &policy, p.ask, request, now)
+	s.last = now
+	return ctrl.Result{RequeueAfter: patience}, s.ask(ctx, &policy, p.ask, v1alpha1.ResourceRequest{
+		Resources: amounts, Attempt: p.attempt, MaxPrices: policy.Spec.MaxPrices,
+	})
 }
 
 // may says why the policy asks nobody at all, whatever peers there are; state is "" when it may.
@@ -210,22 +208,12 @@ func (s *Seeker) next(known *ledger.Snapshot, now time.Time) time.Time {
 	return last.Add(gap)
 }
 
-// asks notes in a plan's status that its peer is asked.
-func asks(p *plan, attempt int64, now time.Time) {
-	for i := range p.status.Peers {
-		if is := &p.status.Peers[i]; is.ID == p.ask.Spec.ID {
-			is.Reason, is.Message, is.Attempt, is.Until, is.Since = v1alpha1.SoughtAsked, "", attempt, nil, rounded(now)
-		}
-	}
-}
-
 // ask puts a question as `kith peer` does. Whom the policy names by the whole ID needs no code to compare.
-func (s *Seeker) ask(ctx context.Context, policy *v1alpha1.PeeringPolicy, peer *v1alpha1.Peer, request v1alpha1.ResourceRequest, now time.Time) error {
+func (s *Seeker) ask(ctx context.Context, policy *v1alpha1.PeeringPolicy, peer *v1alpha1.Peer, request v1alpha1.ResourceRequest) error {
 	id := ""
 	if named(policy, peer) {
 		id = peer.Spec.ID
 	}
-	s.last = now
 	if err := consumer.Want(ctx, s.Client, peer.DeepCopy(), request, id); err != nil {
 		return err
 	}

@@ -215,7 +215,8 @@ func accepted(name string) *v1alpha1.Peer {
 }
 
 func stranger(name, id string) *v1alpha1.Peer {
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"trust": "family"}}, Spec: v1alpha1.PeerSpec{ID: id, DisplayName: name}}
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"trust": "family"}},
+		Spec: v1alpha1.PeerSpec{ID: id, DisplayName: name}}
 }
 
 func policy(name string, most int32, peers ...string) *v1alpha1.PeeringPolicy {
@@ -237,7 +238,8 @@ func TestAPolicyAsksOnceAndKeepsToMaxPeers(t *testing.T) {
 		w.expect(asked{"bob", 0}, asked{"carol", gap})
 		w.says("all", v1alpha1.SeekingEnough, 2, contracted, contracted, next)
 		request := w.client.Now().PeerNamed("bob").Spec.Request
-		if cpu := request.Resources[corev1.ResourceCPU]; cpu.String() != "2" || len(request.Resources) != 2 || request.MaxPrices["cpu"] != "0.02 EUR" || request.Confirm != nil {
+		if cpu := request.Resources[corev1.ResourceCPU]; cpu.String() != "2" || len(request.Resources) != 2 ||
+			request.MaxPrices["cpu"] != "0.02 EUR" || request.Confirm != nil {
 			t.Errorf("asked for %+v", request)
 		}
 		for _, want := range []string{"Normal Asked bob", "Normal Contracted bob", "Normal Asked carol", "Normal Contracted carol"} {
@@ -257,10 +259,9 @@ func TestWhoDeclinesIsAskedLaterAndLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, accepted("bob"), policy("all", 1))
 		w.runs(5 * 24 * time.Hour)
-		at, pauses := time.Duration(0), []time.Duration{first, 2 * first, 4 * first, 8 * first, 16 * first, 32 * first, 64 * first, 128 * first, longest, longest, longest}
-		want := []asked{{"bob", 0}}
-		for _, pause := range pauses {
-			at += pause
+		at, want := time.Duration(0), []asked{{"bob", 0}}
+		for _, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 144, 144, 144} {
+			at += pause * first
 			want = append(want, asked{"bob", at})
 		}
 		w.expect(want...)
@@ -423,7 +424,7 @@ func TestAQuestionToWhoIsGoneIsTakenBack(t *testing.T) {
 		if len(w.asked) != 1 || w.asked[0].peer != "carol" || w.client.Now().PeerNamed("bob").Spec.Request != nil {
 			t.Errorf("asked %v; bob: %+v", w.asked, w.client.Now().PeerNamed("bob"))
 		}
-		w.says("all", v1alpha1.SeekingAsking, 0, v1alpha1.SoughtUnreachable, v1alpha1.SoughtAsked)
+		w.says("all", v1alpha1.SeekingAsking, 0, v1alpha1.SoughtAsked, v1alpha1.SoughtUnreachable)
 	})
 }
 
@@ -440,5 +441,18 @@ func TestTheStatusIsBounded(t *testing.T) {
 		if (s.Reason == contracted) != (i < 10) || len(s.Message) > maxMessage {
 			t.Errorf("%d: %s %d", i, s.Reason, len(s.Message))
 		}
+	}
+}
+
+// Whoever is asked is remembered, whatever his name is.
+func TestWhoIsAskedIsInTheStatus(t *testing.T) {
+	all := []facts{{peer: accepted("zoe"), there: presence.Presence{State: presence.Reachable}}}
+	for i := range 300 {
+		all = append(all, facts{peer: accepted(fmt.Sprintf("peer-%03d", i))})
+	}
+	now := time.Now()
+	p := decide(policy("all", 1), all, now, now)
+	if p.ask == nil || p.ask.Name != "zoe" || p.status.Peers[0].Peer != "zoe" || p.status.Peers[0].Attempt != p.attempt || p.attempt == 0 {
+		t.Errorf("%+v; first of the status is %+v", p.ask, p.status.Peers[0])
 	}
 }
