@@ -126,7 +126,7 @@ var All = []Rule{
 	{"PeeringPolicy spec.amounts", "named as resources are", "", "", peering("amounts: {widget: '1'}"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
 	{"PeeringPolicy spec.amounts", "no shares", "", "", peering("amounts: {cpu: 50%}"), "a peer is asked for an amount, such as 2 or 4Gi, not for a share of what it has", ""},
 	{"PeeringPolicy spec.maxPeers", "1 or more", "", "", peering("amounts: {cpu: '1'}, maxPeers: 0"), "spec.maxPeers", ""},
-	{"PeeringPolicy spec.maxPrices", "a number and a currency, if any", "", "", peering("amounts: {cpu: '1'}, maxPrices: {cpu: 2 euros}"), "spec.maxPrices", ""},
+	{"PeeringPolicy spec.maxPrices", "a decimal number and a currency", "", "", peering("amounts: {cpu: '1'}, maxPrices: {cpu: cheap}"), "spec.maxPrices", ""},
 
 	{"Peer metadata.name", "fits into the name of a node", "", "", object("Peer", strings.Repeat("x", 59), "id: "+ID), "the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME", ""},
 	{"Peer spec.id", "an ID", `POST /v1/peers/bob/ask {"id":"nonsense"}`, "a whole cluster ID", object("Peer", "tried", "id: nonsense"), "spec.id", ""},
@@ -170,7 +170,7 @@ var Good = []string{
 	sharing("kinds: [{group: example.com, resource: widgets, most: 10, definition: Allow}], network: {direct: Allow}"),
 	reflection("group: example.com, resource: widgets, version: v1beta1, direction: Out, fields: [spec.size, data], peers: [bob], selector: {matchLabels: {a: b}}"),
 	offloading("default", "peers: [bob]"),
-	peering("peers: [bob, " + ID + "], peerSelector: {}, amounts: {cpu: 500m, nvidia.com/gpu: '1'}, maxPeers: 256, maxPrices: {cpu: '0', memory: '0.000000001 EUR'}"),
+	peering("peers: [bob, " + ID + "], peerSelector: {}, amounts: {cpu: 500m, nvidia.com/gpu: '1'}, maxPeers: 256, maxPrices: {cpu: '0 EUR', memory: '0.000000001 EUR'}"),
 	tether("peerSelector: {}, namespaces: [{name: 'sandbox-{laptop}', clusterRole: admin}, {name: team}]"),
 	"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kith.dev/offload: 'true'}}}",
 	object("SharingPolicy", "tried", "amounts: {cpu: 50% of free, memory: 4Gi}, maxPerPeer: {cpu: 10% of free}, reserve: {cpu: 20%, nvidia.com/gpu: '1'}, maxPeers: 1000, only: {}, "+

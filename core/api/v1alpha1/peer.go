@@ -110,7 +110,7 @@ type ResourceRequest struct {
 	// any, prices wait for the owner's word. A PeeringPolicy that asks writes its own here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	MaxPrices map[string]Price `json:"maxPrices,omitempty"`
+	MaxPrices map[string]UnitPrice `json:"maxPrices,omitempty"`
 	// confirm is this owner's word on what status.outgoing.confirm asks.
 	// +optional
 	Confirm *Confirm `json:"confirm,omitempty"`

@@ -2,11 +2,6 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Price is for one unit of a resource and one hour, with the code of its currency, if any: "0.02 EUR".
-// +kubebuilder:validation:MaxLength=26
-// +kubebuilder:validation:Pattern=`^[0-9]{1,12}(\.[0-9]{1,9})?( [A-Z]{3})?$`
-type Price string
-
 // PeeringPolicySpec says which peers are asked for what without a word of the owner each time. A question of a policy is one as `kith peer` asks it: the
 // contract that comes of it is renewed, revised and ended as any other, and stays when the policy goes.
 type PeeringPolicySpec struct {
@@ -42,7 +37,7 @@ type PeeringPolicySpec struct {
 	// named has to be free, and a price in another currency is beyond. Without any, an offer that has a price waits for the owner (`kith confirm`).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	MaxPrices map[string]Price `json:"maxPrices,omitempty"`
+	MaxPrices map[string]UnitPrice `json:"maxPrices,omitempty"`
 }
 
 // SeekingState is what a PeeringPolicy is about.

@@ -974,7 +974,7 @@ func (in *PeeringPolicySpec) DeepCopyInto(out *PeeringPolicySpec) {
 	}
 	if in.MaxPrices != nil {
 		in, out := &in.MaxPrices, &out.MaxPrices
-		*out = make(map[string]Price, len(*in))
+		*out = make(map[string]UnitPrice, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val
 		}
@@ -1293,7 +1293,7 @@ func (in *ResourceRequest) DeepCopyInto(out *ResourceRequest) {
 	}
 	if in.MaxPrices != nil {
 		in, out := &in.MaxPrices, &out.MaxPrices
-		*out = make(map[string]Price, len(*in))
+		*out = make(map[string]UnitPrice, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -120,35 +119,22 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 
 // dearer says which price of an offer is beyond those that the owner agreed to beforehand; "" when none is. What these do not name has to be free, and what
 // is in another currency is beyond them.
-func dearer(prices map[string]string, most map[string]v1alpha1.Price) string {
+func dearer(prices map[string]string, most map[string]v1alpha1.UnitPrice) string {
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
-		price, currency, err := amountOf(prices[name])
-		if err == nil && price.Sign() == 0 {
+		price, err := contract.ParsePrice(prices[name])
+		if err == nil && price.Amount.Sign() == 0 {
 			continue
 		}
 		limit, named := most[name]
 		if !named {
-			return fmt.Sprintf("%s costs %s an hour, and the most that is paid for it was not said", name, prices[name])
+			return fmt.Sprintf("%s costs %s, and the most that is paid for it was not said", name, contract.PerHour(name, prices[name]))
 		}
-		atMost, of, bad := amountOf(string(limit))
-		if err != nil || bad != nil || currency != of || price.Cmp(atMost) > 0 {
-			return fmt.Sprintf("%s costs %s an hour, and at most %s are paid", name, prices[name], limit)
+		atMost, bad := contract.ParsePrice(string(limit))
+		if err != nil || bad != nil || price.Currency != atMost.Currency || price.Amount.Cmp(atMost.Amount) > 0 {
+			return fmt.Sprintf("%s costs %s, and at most %s is paid", name, contract.PerHour(name, prices[name]), limit)
 		}
 	}
 	return ""
-}
-
-// amountOf reads a price: contract.Terms says how one is written.
-func amountOf(price string) (amount *big.Rat, currency string, err error) {
-	text, currency, _ := strings.Cut(price, " ")
-	amount, ok := new(big.Rat), false
-	if !strings.ContainsAny(text, "eE/pP_x") && len(text) <= 32 { // an exponent may be a large number
-		amount, ok = amount.SetString(text)
-	}
-	if !ok {
-		return nil, "", fmt.Errorf("%.40q is no price", price)
-	}
-	return amount, currency, nil
 }
 
 // noMore takes what is offered above the amounts that were asked for out of the terms. What was not named is up to the

@@ -221,7 +221,7 @@ func stranger(name, id string) *v1alpha1.Peer {
 
 func policy(name string, most int32, peers ...string) *v1alpha1.PeeringPolicy {
 	return &v1alpha1.PeeringPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}, Spec: v1alpha1.PeeringPolicySpec{
-		Peers: peers, Amounts: map[string]v1alpha1.Amount{"cpu": "2", "memory": "4Gi"}, MaxPeers: &most, MaxPrices: map[string]v1alpha1.Price{"cpu": "0.02 EUR"}}}
+		Peers: peers, Amounts: map[string]v1alpha1.Amount{"cpu": "2", "memory": "4Gi"}, MaxPeers: &most, MaxPrices: map[string]v1alpha1.UnitPrice{"cpu": "0.02 EUR"}}}
 }
 
 const (
