@@ -23,8 +23,10 @@ const (
 	longest = 24 * time.Hour
 	// away is how long a peer that comes back was away, for what it said before to be forgotten: shorter ones are a lid, or a restart of kithd.
 	away = 10 * time.Minute
-	// patience is how long a question may be out at a peer that cannot be reached before it is taken back.
-	patience = 10 * time.Minute
+	// patience is how long a question may be out at a peer that cannot be reached before it is taken back, and unanswered at one that can be: when
+	// a question lapses is the peer's word, and others wait for it.
+	patience   = 10 * time.Minute
+	unanswered = time.Hour
 	// maxSought bounds status.peers, maxMessage a message there.
 	maxSought, maxMessage = 128, 256
 )
@@ -78,10 +80,15 @@ func judge(was v1alpha1.SoughtPeer, f facts, now time.Time) v1alpha1.SoughtPeer 
 	switch {
 	case f.contract:
 		is.Reason, is.Message, is.Tries, is.Until = v1alpha1.SoughtContracted, out.Why, 0, nil
+		if record.StateOf(out) == v1alpha1.StateRequested { // what it says is of the question still
+			is.Message = ""
+		}
 	case f.open && out.Confirm != nil:
-		is.Reason, is.Message = v1alpha1.SoughtConfirm, out.Why
+		is.Reason, is.Message, is.Until = v1alpha1.SoughtConfirm, out.Why, nil
+	case f.open && was.Attempt != f.peer.Spec.Request.Attempt:
+		is.Reason, is.Message, is.Until = v1alpha1.SoughtAsked, "by `kith peer`, or another policy", nil
 	case f.open:
-		is.Reason, is.Message = v1alpha1.SoughtAsked, out.Why
+		is.Reason, is.Message, is.Until = v1alpha1.SoughtAsked, out.Why, nil
 	case f.ending && was.Reason != "":
 	case f.ending:
 		is.Reason, is.Message = v1alpha1.SoughtEnded, out.Why
@@ -136,10 +143,13 @@ func nothing(out v1alpha1.DirectionStatus) v1alpha1.SoughtReason {
 	return v1alpha1.SoughtEnded
 }
 
-// lost reports whether a question of this policy is out at a peer that has not been reachable for too long.
+// lost reports whether a question of this policy is out for too long.
 func lost(s v1alpha1.SoughtPeer, f facts, now time.Time) bool {
-	return f.open && !f.there.Reachable() && s.Attempt == f.peer.Spec.Request.Attempt &&
-		now.Sub(f.there.Since) >= patience && now.Sub(lastAsked(f.peer)) >= patience
+	if !f.open || s.Attempt != f.peer.Spec.Request.Attempt {
+		return false
+	}
+	out := now.Sub(lastAsked(f.peer))
+	return out >= unanswered || !f.there.Reachable() && out >= patience && now.Sub(f.there.Since) >= patience
 }
 
 // selects reports whether a policy may ask a peer. Names and labels count for those whose key was accepted; a stranger is named by his ID.
@@ -184,7 +194,7 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, now, next time.Tim
 		switch {
 		case lost(s, f, now):
 			p.lost = append(p.lost, f.peer)
-			s.Reason, s.Message, s.Since = v1alpha1.SoughtExpired, "it could not be reached any more, and the question was taken back", rounded(now)
+			s.Reason, s.Message, s.Since = v1alpha1.SoughtExpired, "no answer came in time, and the question was taken back", rounded(now)
 			s = again(s, now)
 		case f.contract:
 			contracts++

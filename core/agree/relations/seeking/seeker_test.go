@@ -364,7 +364,7 @@ func TestARestartAsksNothingTwice(t *testing.T) {
 		w.runs(time.Second)
 		w.expect(asked{"bob", time.Second})
 		w.restart()
-		w.runs(3 * time.Hour)
+		w.runs(unanswered / 2)
 		w.expect()
 		w.says("all", v1alpha1.SeekingAsking, 0, v1alpha1.SoughtAsked, next)
 		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
@@ -425,6 +425,13 @@ func TestAQuestionToWhoIsGoneIsTakenBack(t *testing.T) {
 			t.Errorf("asked %v; bob: %+v", w.asked, w.client.Now().PeerNamed("bob"))
 		}
 		w.says("all", v1alpha1.SeekingAsking, 0, v1alpha1.SoughtAsked, v1alpha1.SoughtUnreachable)
+		// One that says nothing, and that its question never lapses, does not keep the others from being asked.
+		w.comes("bob")
+		w.asked = nil
+		w.runs(2 * unanswered)
+		if len(w.asked) == 0 || w.asked[0].peer != "bob" {
+			t.Errorf("asked %v after carol said nothing for an hour", w.asked)
+		}
 	})
 }
 
@@ -442,6 +449,24 @@ func TestTheStatusIsBounded(t *testing.T) {
 			t.Errorf("%d: %s %d", i, s.Reason, len(s.Message))
 		}
 	}
+}
+
+// What the owner has out, or another policy, is no reason to ask once more, and a no to it is one to this policy, too.
+func TestWhoIsAskedAlreadyIsNotAskedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), policy("a", 1), policy("b", 1))
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateRequested }
+		w.runs(unanswered / 2)
+		w.expect(asked{"bob", 0})
+		w.says("b", v1alpha1.SeekingAsking, 0, v1alpha1.SoughtAsked)
+		if s := w.policy("b").Status.Peers[0]; s.Attempt != 0 || s.Until != nil || s.Message == "" {
+			t.Errorf("%+v", s)
+		}
+		w.status(w.client.Now().PeerNamed("bob"), func(s *v1alpha1.PeerStatus) { record.Step(&s.Outgoing, peering.EventDeclined, "no") })
+		w.runs(first - time.Second)
+		w.expect()
+		w.says("b", v1alpha1.SeekingWaiting, 0, declined)
+	})
 }
 
 // Whoever is asked is remembered, whatever his name is.
