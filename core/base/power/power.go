@@ -3,6 +3,8 @@
 package power
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,7 +27,10 @@ const None = -1
 
 // Read reads the supplies under a folder like Root. The batteries of devices, of a mouse for example, are not the machine's.
 func Read(root string) State {
-	entries, _ := os.ReadDir(root) // none: there are no supplies
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there may be some: who cannot tell is on battery, and that is empty
+		return State{}
+	}
 	var external, online, batteries, draining, sum int
 	for _, e := range entries {
 		supply := filepath.Join(root, e.Name())

@@ -53,4 +53,11 @@ func TestWherePowerComesFrom(t *testing.T) {
 	if got := Read(filepath.Join(t.TempDir(), "missing")); got != (State{true, None}) {
 		t.Errorf("where there is no such folder: %+v", got)
 	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Read(file); got != (State{}) {
+		t.Errorf("where the folder cannot be read: %+v", got)
+	}
 }
