@@ -62,14 +62,27 @@ func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.Resourc
 	return amounts
 }
 
-// Reserve is what the policy keeps free for the owner.
+// Reserve is what the policy keeps free for the owner; all of a resource where what it says of that cannot be meant.
 func Reserve(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
-	return resolve(policy.Spec.Reserve, there)
+	return bound(policy.Spec.Reserve, there, there.Nodes)
 }
 
-// PerPeer is what the policy lets one peer have at most, of the resources that it bounds so.
+// PerPeer is what the policy lets one peer have at most, of the resources that it bounds so; nothing where that cannot be meant, or is a part of what
+// is not known.
 func PerPeer(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
-	return resolve(policy.Spec.MaxPerPeer, there)
+	return bound(policy.Spec.MaxPerPeer, there, nil)
+}
+
+// bound resolves amounts that bound others: what cannot be resolved bounds as far as it can.
+func bound(amounts map[string]v1alpha1.Amount, there supply.Supply, most corev1.ResourceList) corev1.ResourceList {
+	out := resolve(amounts, there)
+	for name := range amounts {
+		r := corev1.ResourceName(name)
+		if _, resolved := out[r]; !resolved {
+			out[r] = most[r].DeepCopy()
+		}
+	}
+	return out
 }
 
 // parse gives either a percentage or, when it is not one, a quantity.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api"
@@ -106,6 +107,22 @@ func TestTheReserveIsNotOffered(t *testing.T) {
 		p := shared("50%", map[string]v1alpha1.Amount{"cpu": wrong})
 		if err := Validate(p); err == nil || !strings.Contains(err.Error(), "spec.reserve.cpu") {
 			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+// A bound that cannot be meant, or is a part of what nobody knows, leaves nothing to others.
+func TestABoundThatCannotBeMeantIsTheTightest(t *testing.T) {
+	policy := &v1alpha1.SharingPolicy{}
+	policy.Spec.Reserve = map[string]v1alpha1.Amount{"cpu": "much"}
+	policy.Spec.MaxPerPeer = map[string]v1alpha1.Amount{"cpu": "much", "memory": "50%"}
+	there := supply.Supply{Nodes: corev1.ResourceList{"cpu": resource.MustParse("4")}}
+	if kept := Reserve(policy, there)["cpu"]; kept.Cmp(resource.MustParse("4")) != 0 {
+		t.Errorf("%s of 4 cpu is kept", kept.String())
+	}
+	for _, name := range []corev1.ResourceName{"cpu", "memory"} {
+		if most, bounded := PerPeer(policy, there)[name]; !bounded || most.Sign() != 0 {
+			t.Errorf("one peer may have %s %s, bounded %t", most.String(), name, bounded)
 		}
 	}
 }
