@@ -31,9 +31,6 @@ func grows(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[provisioner] == Provisioner && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound && claim.Spec.VolumeName != "" && wants.Cmp(has) > 0
 }
 
-// usedPause is between looks whether somebody still has a file system: no longer than a pod takes that starts in another's place.
-const usedPause = 500 * time.Millisecond
-
 // grower makes volumes as large as their claims ask for, as external resizers do. The parts of it are done once more after whatever breaks off: each
 // is done already or not, and none makes anything smaller.
 type grower struct {
@@ -41,7 +38,7 @@ type grower struct {
 	client kubernetes.Interface
 	events record.EventRecorder
 	queue  workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	used   map[cache.ObjectName]string // where file systems are mounted that wait until nobody has them
+	used   *used
 }
 
 // watchGrowth has the claims of an informer grow until ctx ends. It begins before that is started.
@@ -49,7 +46,7 @@ func watchGrowth(ctx context.Context, client kubernetes.Interface, f *folders, c
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	g := &grower{
-		used: map[cache.ObjectName]string{}, folders: f, client: client, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
+		used: newUsed(), folders: f, client: client, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Minute)),
 	}
 	add := func(o any) {
@@ -78,24 +75,20 @@ func (g *grower) next(ctx context.Context) bool {
 		return false
 	}
 	defer g.queue.Done(name)
-	if path := g.used[name]; path != "" {
-		if used, err := inUse(path); used && err == nil {
-			g.queue.AddAfter(name, usedPause)
-			return true
-		}
-		delete(g.used, name)
-	}
 	claim, err := g.client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err == nil && grows(claim) {
 		err = g.grow(ctx, claim)
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
+		g.used.forget(name)
 		g.queue.Forget(name)
 	case apierrors.IsConflict(err):
 		g.queue.AddAfter(name, time.Second)
 	case errors.Is(err, errInUse):
-		g.queue.AddAfter(name, usedPause)
+		if err := g.used.watch(ctx, g.queue); err != nil {
+			g.queue.AddAfter(name, usedPause)
+		}
 	default:
 		g.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", err.Error())
 		g.queue.AddRateLimited(name)
@@ -121,7 +114,7 @@ func (g *grower) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 			if err := g.pend(ctx, claim); err != nil {
 				return err
 			}
-			g.used[cache.ObjectName{Namespace: claim.Namespace, Name: claim.Name}] = path
+			g.used.add(cache.MetaObjectToName(claim), path)
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -46,7 +48,7 @@ func sizes(t *testing.T, g *grower) (claim *corev1.PersistentVolumeClaim, of, on
 }
 
 func newGrower(f *folders, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) *grower {
-	return &grower{folders: f, client: fake.NewClientset(pv, claim), events: record.NewFakeRecorder(100), used: map[cache.ObjectName]string{}}
+	return &grower{folders: f, client: fake.NewClientset(pv, claim), events: record.NewFakeRecorder(100), used: newUsed()}
 }
 
 // A folder that is held to no size is as large as its claim says; what somebody else made is his to make larger.
@@ -129,6 +131,48 @@ func TestAVolumeOfAGuestIsSaidToBeLargerWhenItIs(t *testing.T) {
 	}
 	if err := g.grow(t.Context(), is); err != nil {
 		t.Fatal(err)
+	}
+	if now, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" || len(now.Status.Conditions) != 0 {
+		t.Errorf("%s %s, %+v", of, on, now.Status.Conditions)
+	}
+}
+
+// The moment between a pod and the one in its place is enough: what is unmounted is told at once, and not before.
+func TestAVolumeGrowsBetweenTwoPods(t *testing.T) {
+	aside(t)
+	f := &folders{root: t.TempDir(), node: "alice"}
+	pv, data := guestsVolume(t, f)
+	is := growing(pv)
+	g := newGrower(f, pv, is)
+	g.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
+	t.Cleanup(g.queue.ShutDown)
+	pod := t.TempDir()
+	if err := unix.Mount(data, pod, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(pod, unix.MNT_DETACH) })
+	g.used.watching = true // here, in the test's own mount namespace
+	g.queue.Add(cache.MetaObjectToName(is))
+	if !g.next(t.Context()) {
+		t.Fatal("it ended")
+	}
+	if now, _, _ := sizes(t, g); len(now.Status.Conditions) == 0 {
+		t.Skip("this kernel lets a file system grow while it is mounted")
+	}
+	table, err := os.Open(mountTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if !g.used.release(table, g.queue) || g.queue.Len() != 0 {
+		t.Fatal("it does not wait for the pod")
+	}
+	if err := unix.Unmount(pod, 0); err != nil {
+		t.Fatal(err)
+	}
+	g.used.look(t.Context(), table, g.queue)
+	if g.queue.Len() != 1 || !g.next(t.Context()) {
+		t.Fatal("it was not told that the pod is gone")
 	}
 	if now, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" || len(now.Status.Conditions) != 0 {
 		t.Errorf("%s %s, %+v", of, on, now.Status.Conditions)

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -116,15 +116,13 @@ func growUnused(ctx context.Context, path string, device *os.File) error {
 	} else if err != nil {
 		return fmt.Errorf("unmount: %w", err)
 	}
-	alone, err := os.OpenFile(device.Name(), os.O_RDWR|unix.O_EXCL, 0) // as long as it is mounted anywhere, as by a pod that ends just now, that fails
-	if err != nil {
+	if err := alone(device); err != nil {
 		back := unix.Mount(device.Name(), path, "ext4", mountFlags, mountOptions)
 		if errors.Is(err, unix.EBUSY) && back == nil {
 			return errInUse
 		}
 		return errors.Join(err, back)
 	}
-	alone.Close()
 	device.Close() // the last: it lets go of the file
 	file, half := path+imageSuffix, path+".half"
 	for _, step := range [][]string{
@@ -140,6 +138,26 @@ func growUnused(ctx context.Context, path string, device *os.File) error {
 		err = errors.Join(syncFile(half), os.Rename(half, file))
 	}
 	return errors.Join(err, gone(os.Remove(half)), mountImage(path))
+}
+
+// Until when, and how often, a device is tried that a pod which ends just now still has: the kernel takes away the mounts of its containers after
+// their last process. A pod that starts in its place finds nothing mounted meanwhile, and tries again by itself.
+const (
+	endsWithin = time.Second
+	endsPause  = 20 * time.Millisecond
+)
+
+// alone waits until nobody has a device mounted, in whatever namespace.
+func alone(device *os.File) error {
+	for end := time.Now().Add(endsWithin); ; time.Sleep(endsPause) {
+		file, err := os.OpenFile(device.Name(), os.O_RDWR|unix.O_EXCL, 0)
+		if err == nil {
+			return file.Close()
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // run calls a program of e2fsprogs, or of coreutils.
@@ -165,25 +183,4 @@ func syncFile(path string) error {
 		return err
 	}
 	return errors.Join(file.Sync(), file.Close())
-}
-
-// inUse reports whether what is mounted at path is mounted elsewhere, too, as for pods.
-func inUse(path string) (bool, error) {
-	var at unix.Stat_t
-	if err := unix.Lstat(path, &at); err != nil {
-		return false, err
-	}
-	mounts, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	defer mounts.Close()
-	device, n := fmt.Sprintf("%d:%d", unix.Major(at.Dev), unix.Minor(at.Dev)), 0
-	lines := bufio.NewScanner(mounts)
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 2 && f[2] == device {
-			n++
-		}
-	}
-	return n > 1, lines.Err()
 }
