@@ -1,6 +1,7 @@
 // Command skips reads `go test -json` and shows what `go test` shows, failures in full and a line for each package. What failed comes
 // once more at the end, in few lines, because logs of whole clusters may follow the reason, and before it what took long. With -none it fails
-// when a test was skipped: a test that nobody runs says nothing. CI runs as root and so.
+// when a test was skipped: a test that nobody runs says nothing. CI runs as root and so. -failed names a file for the tests that failed, if
+// that is all that did: a package and a test each line.
 package main
 
 import (
@@ -27,6 +28,25 @@ type event struct {
 type report struct {
 	skipped, failed []string // each with its reason; of those that were skipped only what must not be
 	long            []long   // longest first
+	packages        []string // that failed
+}
+
+// tests gives the tests that failed, without their parts: a package and a test each line. It is empty when a package failed for another reason.
+func (r report) tests() string {
+	var all []string
+	of := map[string]bool{}
+	for _, f := range r.failed {
+		pkg, rest, _ := strings.Cut(f, " ")
+		test, _, _ := strings.Cut(strings.FieldsFunc(rest, func(c rune) bool { return c == ':' || c == '\n' })[0], "/")
+		of[pkg] = true
+		if line := pkg + " " + test + "\n"; !slices.Contains(all, line) {
+			all = append(all, line)
+		}
+	}
+	if slices.ContainsFunc(r.packages, func(p string) bool { return !of[p] }) {
+		return ""
+	}
+	return strings.Join(all, "")
 }
 
 // long is a test that took long. Its parts are not listed.
@@ -41,6 +61,7 @@ const takesLong = time.Minute
 func main() {
 	none := flag.Bool("none", false, "fail when a test was skipped")
 	verbose := flag.Bool("v", false, "show what passes too")
+	failed := flag.String("failed", "", "write here which tests failed, if nothing else did")
 	flag.Parse()
 	r, err := read(os.Stdin, os.Stdout, *verbose)
 	if err != nil {
@@ -55,6 +76,12 @@ func main() {
 	}
 	for _, f := range r.failed {
 		fmt.Printf("failed: %s\n", f)
+	}
+	if *failed != "" && !(*none && len(r.skipped) > 0) {
+		if err := os.WriteFile(*failed, []byte(r.tests()), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "skips:", err)
+			os.Exit(1)
+		}
 	}
 	if *none && len(r.skipped) > 0 {
 		fmt.Fprintf(os.Stderr, "skips: %d tests did not run, and must: run them as root, with what scripts/deps.sh installs\n", len(r.skipped))
@@ -93,6 +120,8 @@ func read(in io.Reader, out io.Writer, verbose bool) (r report, err error) {
 			}
 			if e.Test != "" {
 				r.failed = append(r.failed, key+digest(said[key]))
+			} else {
+				r.packages = append(r.packages, e.Package)
 			}
 			delete(said, key)
 		case "pass":

@@ -56,6 +56,12 @@ func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
 			t.Errorf("not shown: %q in\n%s", want, out.String())
 		}
 	}
+	if want := "kith.dev/x TestB\nkith.dev/x TestD\n"; r.tests() != want {
+		t.Errorf("tests that failed: %q", r.tests())
+	}
+	if r.packages = append(r.packages, "kith.dev/y"); r.tests() != "" { // it was not compiled, say
+		t.Errorf("a package failed for another reason, and yet %q", r.tests())
+	}
 	if strings.Contains(out.String(), "fine") {
 		t.Errorf("shown: %s", out.String())
 	}
