@@ -130,23 +130,30 @@ func (p commands) showAsked(peer api.Peer) {
 }
 
 func (p commands) peerAddCommand() *cobra.Command {
-	return p.Things(&cobra.Command{
+	var from string
+	c := p.Things(&cobra.Command{
 		Use:   "add NAME|HOST:PORT",
 		Short: "Make a cluster known that is not found by itself",
 		Long: `Make a cluster known that is not found by itself.
 
 A NAME in the DNS leads to what its SRV records name ("kith dns-records" prints them), or, when it has none, to the host of that name at
 port 6450. If a TXT record there has the fingerprint of a key, nobody with another key is added. The name is followed from then on:
-when its records change, the peer is looked for where they lead. An address is kept as it is.`,
-		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add corp.example.org\n  kith peer add bob.example.org:7000\n  kith peer add '[2001:db8::20]:6450'\n  kith peer add fe80::20%wlan0",
+when its records change, the peer is looked for where they lead. An address is kept as it is.
+
+With --from, NAME is who has that name, or ID, in the catalogue of a peer ("kith catalogue"). Whoever answers there must have the key that
+signed the listing; the code is compared as always when you peer.`,
+		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add corp.example.org\n  kith peer add bob.example.org:7000\n  kith peer add '[2001:db8::20]:6450'\n  kith peer add fe80::20%wlan0\n  kith peer add carol --from bob",
 		Args:    program.Between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			peer, err := program.CallAbout(p.Program, c, (*client.Client).AddPeer, args[0])
+			peer, err := program.CallAbout(p.Program, c, (*client.Client).AddPeer, api.AddPeer{Address: args[0], From: from})
 			return program.Answer(p.Program, peer, err, func(peer api.Peer) {
 				fmt.Fprintf(p.Out, "found %s, ID %s\n", screen.Clean(peer.Name), screen.Clean(peer.ID))
 			})
 		},
 	})
+	c.Flags().StringVar(&from, "from", "", "`PEER` in whose catalogue it is")
+	c.RegisterFlagCompletionFunc("from", p.completePeers(-1))
+	return c
 }
 
 func (p commands) unpeerCommand() *cobra.Command {

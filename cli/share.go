@@ -39,6 +39,7 @@ type shareFlags struct {
 	dry         bool
 	deviceClass string
 	keepVolumes string
+	listAt      string
 	prices      map[string]string
 }
 
@@ -79,6 +80,9 @@ force keep theirs (docs/prices.md).
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).
 
+--list-at names peers who may list what this policy would offer to somebody new, for their peers to see ("kith catalogue", docs/broker.md). Who
+finds this machine there asks it as anybody does, and the policy that applies to him decides.
+
 --keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
 days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.`,
 		Example: `  kith share
@@ -95,6 +99,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share --direct
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
+  kith share --list-at bob
   kith share explain bob
   kith share --storage 20Gi --keep-volumes 30d
   kith share --price cpu=0.02EUR,memory=0.004EUR
@@ -122,6 +127,8 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
+	c.Flags().StringVar(&f.listAt, "list-at", "", "`PEERS` with commas who may list what this policy would offer to somebody new; \"\" is nobody")
+	c.RegisterFlagCompletionFunc("list-at", p.completePeers(-1))
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -347,6 +354,18 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.KeepVolumes = &keep
 	}
+	if given("list-at") {
+		list := api.List[string]{}
+		for name := range strings.SplitSeq(f.listAt, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				list = append(list, name)
+			}
+		}
+		if err := (api.Policy{Catalogues: list}).Check(); err != nil {
+			return change, err
+		}
+		change.Catalogues = &list
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -472,6 +491,13 @@ var policyColumns = []screen.Column[api.Policy]{
 		return ""
 	}},
 	{Title: "SERVICES", Need: true, Cell: func(x api.Policy) string { return strings.Join(x.Services, ",") }},
+	{Title: "LISTED AT", Need: true, Cell: func(x api.Policy) string {
+		var at []string
+		for _, peer := range x.Catalogues {
+			at = append(at, cmp.Or(x.Names[peer], peer))
+		}
+		return strings.Join(at, ",")
+	}},
 	{Title: "DEVICE CLASS", Need: true, Cell: func(x api.Policy) string { return x.DeviceRuntimeClass }},
 	{Title: "KEEPS VOLUMES", Need: true, Cell: func(x api.Policy) string {
 		if d, err := time.ParseDuration(x.KeepVolumes); err == nil {

@@ -39,6 +39,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke,
 	})
 	d.hostingRoutes()
+	d.catalogueRoutes()
 	return nil
 }
 

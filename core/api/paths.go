@@ -29,6 +29,7 @@ const (
 	PathVerify     = "/v1/verify"                // POST Contract → VerifyResult
 	PathReceipts   = "/v1/receipts"              // GET with ReceiptOptions as query → []Account
 	PathReceipt    = "/v1/receipts/{contract}"   // GET ReceiptFile
+	PathCatalogue  = "/v1/catalogue"             // GET with CatalogueOptions as query → []Listed
 	PathPolicies   = "/v1/policies"              // GET []Policy
 	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy, ?dryRun=true
 	PathUndo       = "/v1/undo"                  // POST takes back the last change of a policy → Policy, ?dryRun=true

@@ -155,10 +155,12 @@ const (
 	DirectWayIdle   DirectWayState = "idle"    // there were none for two minutes
 )
 
-// AddPeer is the body of the call that makes a peer known by its address, or by a name.
+// AddPeer is the body of the call that makes a peer known by its address, by a name, or from a catalogue.
 type AddPeer struct {
 	// Address is the host:port of its peer API; or a name, of which the SRV records say where that is, else the host's addresses, at port 6450.
 	Address string `json:"address"`
+	// From is the peer in whose catalogue it is; Address is its name or ID there.
+	From string `json:"from,omitempty"`
 }
 
 // PeerAsk is the body of the call that asks a peer for resources.

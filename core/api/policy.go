@@ -51,6 +51,8 @@ type Policy struct {
 	// however full they are.
 	OnMains      bool  `json:"onMains,omitempty"`
 	BatteryAbove int32 `json:"batteryAbove,omitempty"`
+	// Catalogues are the peers who may list what this policy would offer to somebody new, as IDs, or names of peers that were accepted.
+	Catalogues List[string] `json:"catalogues,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
 	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
@@ -104,6 +106,7 @@ type PolicyChange struct {
 	Direct      *bool         `json:"direct,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
 	Services    *List[string] `json:"services,omitempty"`
+	Catalogues  *List[string] `json:"catalogues,omitempty"`
 	Hours       *List[Hours]  `json:"hours,omitempty"`
 	TimeZone    *string       `json:"timeZone,omitempty"`
 	OnMains     *bool         `json:"onMains,omitempty"`
@@ -127,6 +130,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Direct, c.Direct)
 	set(&p.SameName, c.SameName)
 	set(&p.Services, c.Services)
+	set(&p.Catalogues, c.Catalogues)
 	set(&p.Hours, c.Hours)
 	set(&p.TimeZone, c.TimeZone)
 	set(&p.OnMains, c.OnMains)
@@ -166,7 +170,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
-		KeepVolumes: &p.KeepVolumes,
+		KeepVolumes: &p.KeepVolumes, Catalogues: &p.Catalogues,
 	}
 }
 
@@ -214,6 +218,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
+	}
+	if !slices.Equal(was.Catalogues, p.Catalogues) {
+		parts = append(parts, fmt.Sprintf("listed at %s → %s", cmp.Or(strings.Join(was.Catalogues, ","), "nobody's"), cmp.Or(strings.Join(p.Catalogues, ","), "nobody's")))
 	}
 	if before, now := was.Reserve.String(), p.Reserve.String(); before != now {
 		parts = append(parts, fmt.Sprintf("reserve %s → %s", cmp.Or(before, nothing), cmp.Or(now, nothing)))
@@ -302,6 +309,9 @@ func (p Policy) Check() error {
 	if len(p.Services) > maxServices {
 		return Invalid("services", fmt.Sprint(len(p.Services)), fmt.Sprintf("at most %d namespaces", maxServices))
 	}
+	if len(p.Catalogues) > maxCatalogues {
+		return Invalid("catalogues", fmt.Sprint(len(p.Catalogues)), fmt.Sprintf("at most %d peers", maxCatalogues))
+	}
 	if p.BatteryAbove < 0 || p.BatteryAbove > 99 {
 		return Invalid("batteryAbove", fmt.Sprint(p.BatteryAbove), "a percentage from 1 to 99, or 0 for no such condition")
 	}
@@ -338,7 +348,10 @@ func CheckReserve(field string, r Resources) error {
 
 var namespaces = regexp.MustCompile(`^[-a-z0-9*]+$`)
 
-const maxServices = 64
+const (
+	maxServices   = 64
+	maxCatalogues = 32
+)
 
 // maxPeers is the most that a policy's bound on peers may be.
 const maxPeers = 1000

@@ -136,7 +136,7 @@ func (b *Backend) findOrAdd(ctx context.Context, ref string, report func(api.Pro
 		return k, err
 	}
 	report(api.Progress{Message: "looking who answers at " + ref})
-	peer, err := b.AddPeer(ctx, ref)
+	peer, err := b.AddPeer(ctx, api.AddPeer{Address: ref})
 	if err != nil {
 		return directory.Known{}, err
 	}

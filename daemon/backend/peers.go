@@ -232,13 +232,18 @@ func (b *Backend) tunnel(k directory.Known, agreed *ledger.Snapshot) api.Tunnel 
 	return t
 }
 
-// AddPeer learns who answers at an address, or where a name leads, and keeps it as a Peer.
-func (b *Backend) AddPeer(ctx context.Context, ref string) (api.Peer, error) {
+// AddPeer learns who answers at an address, where a name leads or where a catalogue says that somebody is, and keeps it as a Peer.
+func (b *Backend) AddPeer(ctx context.Context, add api.AddPeer) (api.Peer, error) {
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	to, err := location.Finder{Names: b.Names, Me: b.Me.ID(), Port: b.Settings.PeerAPIPort}.Find(ctx, ref)
+	var to location.Location
+	if add.From != "" {
+		to, err = b.introduced(ctx, add.Address, add.From)
+	} else {
+		to, err = location.Finder{Names: b.Names, Me: b.Me.ID(), Port: b.Settings.PeerAPIPort}.Find(ctx, add.Address)
+	}
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -249,7 +254,7 @@ func (b *Backend) AddPeer(ctx context.Context, ref string) (api.Peer, error) {
 		return api.Peer{}, to.Unreachable(err)
 	}
 	if hello.ID == b.Me.ID() {
-		return api.Peer{}, location.ThisOne(ref)
+		return api.Peer{}, location.ThisOne(add.Address)
 	}
 	address := dial.Address()
 	b.warnOfChangedKey(address, hello.ID)

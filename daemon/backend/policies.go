@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 	now := c.Client.Now()
 	return func(p *v1alpha1.SharingPolicy) api.Policy {
 		v := policyView(p)
-		for _, id := range p.Spec.Peers {
+		for _, id := range slices.Concat(p.Spec.Peers, p.Spec.Catalogues) {
 			if peer := now.Peer(id); peer != nil {
 				if v.Names == nil {
 					v.Names = map[string]string{}
@@ -65,6 +66,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
 		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
+		Catalogues:         p.Spec.Catalogues,
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
 	for _, h := range p.Spec.Hours {
@@ -155,6 +157,11 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	if change.Prices, err = c.nameGPU(ctx, change.Prices, was.Amounts); err != nil {
 		return api.Policy{}, err
 	}
+	if change.Catalogues != nil {
+		if change.Catalogues, err = c.resolve(*change.Catalogues); err != nil {
+			return api.Policy{}, err
+		}
+	}
 	if change.Peers != nil {
 		if change.Peers, err = c.resolve(*change.Peers); err != nil {
 			return api.Policy{}, err
@@ -232,7 +239,7 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	if v.NoInternet == sharing.Internet(policy) || v.Direct != sharing.Direct(policy) { // it differs
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
 	}
-	policy.Spec.Services = v.Services
+	policy.Spec.Services, policy.Spec.Catalogues = v.Services, v.Catalogues
 	if policy.Spec.Only = nil; v.OnMains || v.BatteryAbove > 0 {
 		policy.Spec.Only = &v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove}
 	}

@@ -59,6 +59,7 @@ type Config struct {
 	PodRangeSet       bool // by the owner: else a cluster that is there already may know better
 	ServiceRange      netip.Prefix
 	IPv6              bool           // pods and services have both families (engine builtin)
+	Catalogue         bool           // peers are shown what other peers list here
 	IntroducePeers    bool           // providers are told how to reach each other, where the owners of both let them
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineIdle        time.Duration  // 0: the engine never sleeps

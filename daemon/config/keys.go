@@ -29,6 +29,7 @@ var keys = []Key{
 	text("share", "part of this machine that is offered to peers until \"kith share\" says otherwise; \"\" offers nothing", "", isShare,
 		"a whole percentage from 0% to 100%, or empty", func(c *Config) *string { return &c.Share }),
 	boolean("autoAccept", "let that first policy answer requests without asking the owner", func(c *Config) *bool { return &c.AutoAccept }),
+	boolean("catalogue", "show peers whose key was accepted what others of them list here (kith share --list-at, kith catalogue)", func(c *Config) *bool { return &c.Catalogue }),
 	words("guestImages", "images that guests under that first policy may use as they are here, * stands for anything; others they pull", isImages,
 		"names of images, such as kith.dev/* or postgres:17", func(c *Config) *[]string { return &c.GuestImages }),
 

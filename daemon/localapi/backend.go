@@ -37,7 +37,9 @@ type Backend interface {
 	Peer(ctx context.Context, peer string) (api.Peer, error)
 	// AddPeer dials a host:port, or where a name leads (its SRV records, else the host at the default port), learns the cluster's
 	// key and keeps it as a peer found manually. A name is followed from then on. Adding a known peer adds the address.
-	AddPeer(ctx context.Context, address string) (api.Peer, error)
+	AddPeer(ctx context.Context, add api.AddPeer) (api.Peer, error)
+	// Catalogue reads the catalogue of one peer, or of all that keep one and are there.
+	Catalogue(ctx context.Context, options api.CatalogueOptions) ([]api.Listed, error)
 	// DNSRecords gives what to put into a zone for others to find this cluster by.
 	DNSRecords(ctx context.Context, options api.DNSRecordsOptions) (api.DNSRecords, error)
 	// Ask asks the peer for resources; a host:port that is not known is added first. With ask.Wait it returns when

@@ -84,6 +84,16 @@ var routes = []route{
 	}},
 	{"GET", api.PathReceipt, short, about("contract", Backend.ReceiptFile)},
 
+	{"GET", api.PathCatalogue, short, func(c *call) (any, error) {
+		options := api.ParseCatalogueOptions(c.r.URL.Query())
+		if options.Peer != "" {
+			if err := checkName("peer", options.Peer); err != nil {
+				return nil, err
+			}
+		}
+		all, err := c.Catalogue(c.ctx, options)
+		return append(api.List[api.Listed]{}, all...), err
+	}},
 	{"GET", api.PathPolicies, short, list(Backend.Policies)},
 	{"GET", api.PathOffered, short, about("peer", Backend.Offered)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
@@ -216,10 +226,13 @@ func addPeer(c *call) (any, error) {
 	if err == nil {
 		err = checkName("address", in.Address)
 	}
+	if err == nil && in.From != "" {
+		err = checkName("from", in.From)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return c.AddPeer(c.ctx, in.Address)
+	return c.AddPeer(c.ctx, in)
 }
 
 func ask(c *call, peer string) (any, error) {

@@ -26,6 +26,7 @@ type Backend struct {
 	Pending   []api.Request
 	Signed    []api.Contract
 	Accounts  []api.Account
+	Listed    []api.Listed
 	Files     []api.ReceiptFile
 	Shared    []api.Policy
 	Abroad    []api.Offload
@@ -192,7 +193,8 @@ func (b *Backend) Peer(_ context.Context, name string) (api.Peer, error) {
 	return *p, nil
 }
 
-func (b *Backend) AddPeer(_ context.Context, hostport string) (api.Peer, error) {
+func (b *Backend) AddPeer(_ context.Context, add api.AddPeer) (api.Peer, error) {
+	hostport := add.Address
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
@@ -431,6 +433,12 @@ func (b *Backend) Receipts(_ context.Context, options api.ReceiptOptions) ([]api
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Accounts), b.called("Receipts", options.Query().Encode())
+}
+
+func (b *Backend) Catalogue(_ context.Context, options api.CatalogueOptions) ([]api.Listed, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Listed), b.called("Catalogue", options.Peer)
 }
 
 func (b *Backend) ReceiptFile(_ context.Context, contract string) (api.ReceiptFile, error) {

@@ -92,7 +92,7 @@ func (r *rig) grown(ctx context.Context, what string, before process) (process, 
 
 // meet peers alice with a simulated provider.
 func (r *rig) meet(ctx context.Context, p *provider) error {
-	if _, err := r.alice.kith.AddPeer(ctx, p.address); err != nil {
+	if _, err := r.alice.kith.AddPeer(ctx, api.AddPeer{Address: p.address}); err != nil {
 		return err
 	}
 	if _, err := until(ctx, "alice reaches "+p.name, func() bool { return r.alice.peer(ctx, p.name).Reachable }); err != nil {

@@ -106,6 +106,18 @@ func selectedBy(peers []string, selector *metav1.LabelSelector, peer *v1alpha1.P
 	return "", api.NotForLabels
 }
 
+// ListedAt gives the policy of which the peer, as a catalogue, may list what it offers: of those that name it as one the first in the order in which
+// they count. Nil means nothing. A name counts for a Peer whose key the owner accepted, as in Selects.
+func ListedAt(policies []v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (best *v1alpha1.SharingPolicy) {
+	for i := range policies {
+		p := &policies[i]
+		if p.DeletionTimestamp.IsZero() && slices.ContainsFunc(p.Spec.Catalogues, func(entry string) bool { return names(entry, peer) }) && (best == nil || before(p, best)) {
+			best = p
+		}
+	}
+	return best
+}
+
 // names reports whether an entry of a policy's peers means the peer.
 func names(entry string, peer *v1alpha1.Peer) bool {
 	if _, err := identity.ParseID(entry); err == nil {

@@ -44,9 +44,14 @@ func (c *Client) Peer(ctx context.Context, peer string) (api.Peer, error) {
 	return do[api.Peer](ctx, c, "GET", api.Path(api.PathPeer, peer), nil)
 }
 
-// AddPeer makes the cluster known that is at host:port, or to which a name in the DNS leads.
-func (c *Client) AddPeer(ctx context.Context, address string) (api.Peer, error) {
-	return do[api.Peer](ctx, c, "POST", api.PathPeers, api.AddPeer{Address: address})
+// AddPeer makes the cluster known that is at host:port, to which a name in the DNS leads, or which a peer's catalogue shows.
+func (c *Client) AddPeer(ctx context.Context, add api.AddPeer) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "POST", api.PathPeers, add)
+}
+
+// Catalogue lists what peers show of others.
+func (c *Client) Catalogue(ctx context.Context, options api.CatalogueOptions) ([]api.Listed, error) {
+	return do[[]api.Listed](ctx, c, "GET", api.PathCatalogue+"?"+options.Query().Encode(), nil)
 }
 
 // DNSRecords gives what to put into a zone for others to find this cluster by.

@@ -97,6 +97,14 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="must be a duration from 1h to 8760h (a year)"
 	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
+	// catalogues are the peers who may list what this policy would offer to somebody new, for their peers to see: by cluster ID, or by the name of a
+	// Peer whose key was accepted here. Without any, nobody.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`
+	Catalogues []string `json:"catalogues,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

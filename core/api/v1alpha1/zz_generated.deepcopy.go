@@ -1499,6 +1499,11 @@ func (in *SharingPolicySpec) DeepCopyInto(out *SharingPolicySpec) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
+	if in.Catalogues != nil {
+		in, out := &in.Catalogues, &out.Catalogues
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Hours != nil {
 		in, out := &in.Hours, &out.Hours
 		*out = make([]SharingHours, len(*in))

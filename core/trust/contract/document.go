@@ -134,7 +134,7 @@ func (d Document) Validate() error {
 	for _, role := range []Role{Consumer, Provider} {
 		if p, err := d.Party(role); err != nil {
 			return err
-		} else if err := p.validate(); err != nil {
+		} else if err := p.Validate(); err != nil {
 			return fmt.Errorf("contract %s: %s: %w", d.ID, role, err)
 		}
 	}
@@ -155,7 +155,8 @@ func (d Document) Validate() error {
 	return nil
 }
 
-func (p Party) validate() error {
+// Validate says what in the party cannot be meant; its ID is that of its key.
+func (p Party) Validate() error {
 	if len(p.Key) != ed25519.PublicKeySize {
 		return fmt.Errorf("key has %d bytes, want %d", len(p.Key), ed25519.PublicKeySize)
 	}

@@ -2,10 +2,8 @@ package receipt
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,8 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gowebpki/jcs"
-
+	"kith.dev/core/trust/canonical"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -79,11 +76,8 @@ type Answer struct {
 	Used     Sums    `json:"used,omitempty"` // what the consumer counted, of a dispute
 }
 
-// Signed is a document and the Ed25519 signature of its author: the provider of a receipt, the consumer of an answer.
-type Signed struct {
-	Document  []byte `json:"document"`
-	Signature []byte `json:"signature"`
-}
+// Signed is a document, signed by its author: the provider of a receipt, the consumer of an answer.
+type Signed canonical.Signed
 
 // Hash names a document in those that refer to it.
 func (s Signed) Hash() string {
@@ -231,23 +225,8 @@ func money(billionths *big.Int) string {
 	return string(bytes.TrimRight(bytes.TrimRight([]byte(text), "0"), "."))
 }
 
-// document is a Receipt or an Answer.
-type document interface{ Validate() error }
-
-func canonical(d document) ([]byte, error) {
-	if err := d.Validate(); err != nil {
-		return nil, err
-	}
-	plain, err := json.Marshal(d)
-	if err != nil {
-		return nil, err
-	}
-	out, err := jcs.Transform(plain)
-	if err == nil && len(out) > MaxDocument {
-		err = fmt.Errorf("has %d bytes, at most %d are allowed", len(out), MaxDocument)
-	}
-	return out, err
-}
+// write gives the one form of a Receipt or an Answer.
+func write(d canonical.Document) ([]byte, error) { return canonical.Write(d, MaxDocument) }
 
 var (
 	types        = &wire.Types{Fold: true}
@@ -255,33 +234,9 @@ var (
 	answerShape  = types.Of(reflect.TypeFor[Answer]())
 )
 
-// parse reads exactly the bytes that canonical gives for the same content and nothing else.
-func parse[T document](doc []byte, shape *wire.Shape) (d T, err error) {
-	var none T
-	if len(doc) > MaxDocument {
-		return none, fmt.Errorf("has %d bytes, at most %d are allowed", len(doc), MaxDocument)
-	}
-	if err := shape.Check(doc, wire.Bound{Factor: 12, Slack: 64 << 10}); err != nil {
-		return none, err
-	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
-		return none, errors.New("is not JSON of that form")
-	}
-	again, err := canonical(d)
-	if err != nil {
-		return none, err
-	}
-	if !bytes.Equal(again, doc) {
-		return none, errors.New("is not written as canonical JSON (RFC 8785)")
-	}
-	return d, nil
-}
-
 // Parse reads a receipt.
 func Parse(doc []byte) (Receipt, error) {
-	r, err := parse[Receipt](doc, receiptShape)
+	r, err := canonical.Read[Receipt](doc, receiptShape, MaxDocument)
 	if err != nil {
 		return r, fmt.Errorf("receipt: %w", err)
 	}
@@ -290,7 +245,7 @@ func Parse(doc []byte) (Receipt, error) {
 
 // ParseAnswer reads an answer.
 func ParseAnswer(doc []byte) (Answer, error) {
-	a, err := parse[Answer](doc, answerShape)
+	a, err := canonical.Read[Answer](doc, answerShape, MaxDocument)
 	if err != nil {
 		return a, fmt.Errorf("answer to a receipt: %w", err)
 	}
@@ -311,16 +266,13 @@ func SignAnswer(a Answer, consumer *identity.Identity) (Signed, error) {
 	return sign(a, AnswerVersion, consumer)
 }
 
-func sign(d document, version string, who *identity.Identity) (Signed, error) {
-	doc, err := canonical(d)
+func sign(d canonical.Document, version string, who *identity.Identity) (Signed, error) {
+	doc, err := write(d)
 	if err != nil {
 		return Signed{}, fmt.Errorf("%s: %w", version, err)
 	}
-	return Signed{Document: doc, Signature: who.Sign(message(version, doc))}, nil
+	return Signed(canonical.Sign(doc, version, who)), nil
 }
-
-// message is what is signed: the version first, so that a signature is good for a document of that kind and nothing else.
-func message(version string, doc []byte) []byte { return append([]byte(version+"\x00"), doc...) }
 
 // Verify checks that a receipt was signed by the provider of a contract.
 func (s Signed) Verify(provider contract.Party) (Receipt, error) {
@@ -341,10 +293,7 @@ func (s Signed) VerifyAnswer(consumer contract.Party) (Answer, error) {
 }
 
 func (s Signed) by(who contract.Party, version string) error {
-	if len(s.Signature) != ed25519.SignatureSize {
-		return fmt.Errorf("its signature has %d bytes, want %d", len(s.Signature), ed25519.SignatureSize)
-	}
-	if err := identity.Verify(who.Key, who.ID, message(version, s.Document), s.Signature); err != nil {
+	if err := canonical.Signed(s).Check(version, who.Key, who.ID); err != nil {
 		return fmt.Errorf("it was changed, or signed with another key than that of the contract's party: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/trust/canonical"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
@@ -107,11 +108,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&r)
-		doc, err := canonical(r)
+		doc, err := write(r)
 		if err != nil { // then nobody signs it as it is
 			doc, _ = json.Marshal(r)
 		}
-		out, err := json.Marshal(Entry{Receipt: &Signed{Document: doc, Signature: who.Sign(message(Version, doc))}})
+		out, err := json.Marshal(Entry{Receipt: new(Signed(canonical.Sign(doc, Version, who)))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,12 +207,12 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if r, err := Parse(doc); err == nil {
-			if again, err := canonical(r); err != nil || !bytes.Equal(again, doc) {
+			if again, err := write(r); err != nil || !bytes.Equal(again, doc) {
 				t.Errorf("%s, %v", again, err)
 			}
 		}
 		if a, err := ParseAnswer(doc); err == nil {
-			if again, err := canonical(a); err != nil || !bytes.Equal(again, doc) {
+			if again, err := write(a); err != nil || !bytes.Equal(again, doc) {
 				t.Errorf("%s, %v", again, err)
 			}
 		}
