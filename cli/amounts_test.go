@@ -118,3 +118,29 @@ func TestAShareBelowNothingIsAWrongAmount(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// Storage is named by its class, more than once, and asked for under the name that it has in a ResourceQuota.
+func TestStorageIsNamedByItsClass(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		call string // "": refused, with says
+		says string
+	}{
+		{[]string{"peer", "bob", "--storage", "5Gi,fast=2Gi"}, "Ask bob storage 5Gi, storage (fast) 2Gi", ""},
+		{[]string{"peer", "bob", "--storage", "5Gi", "--storage", "fast=2Gi"}, "Ask bob storage 5Gi, storage (fast) 2Gi", ""},
+		{[]string{"peer", "bob", "--storage", "Fast=2Gi"}, "", "resource name"},
+		{[]string{"peer", "bob", "--storage", "fast="}, "", "a Kubernetes quantity"},
+		{[]string{"share", "--storage", "fast=50%"}, "", "of how much it would be a part is not known"},
+		{[]string{"share", "--storage", "fast"}, "", "a Kubernetes quantity"},
+	} {
+		b := world()
+		_, errs, code := serve(t, b).run(c.args...)
+		calls := strings.Join(b.Called(), "; ")
+		switch {
+		case c.call == "" && (code == 0 || !strings.Contains(errs, c.says)):
+			t.Errorf("%v: exit code %d: %s", c.args, code, errs)
+		case c.call != "" && (code != 0 || !strings.HasPrefix(calls, c.call)):
+			t.Errorf("%v: exit code %d, called %s: %s", c.args, code, calls, errs)
+		}
+	}
+}

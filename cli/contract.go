@@ -113,7 +113,7 @@ func (p commands) showContract(x api.Contract) {
 		line("Volumes", "kept for "+kept+" after the end")
 	}
 	for _, name := range api.Resources(x.Prices).Names() {
-		line("Price", screen.Clean(name+": "+contract.PerHour(name, x.Prices[name])))
+		line("Price", screen.Clean(api.Called(name)+": "+contract.PerHour(name, x.Prices[name])))
 	}
 	for _, t := range []struct {
 		name string

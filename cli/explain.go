@@ -96,7 +96,7 @@ var notWords = map[api.NotFor]string{
 }
 
 var offeredColumns = []screen.Column[api.OfferedResource]{
-	{Title: "RESOURCE", Cell: func(r api.OfferedResource) string { return r.Name }},
+	{Title: "RESOURCE", Cell: func(r api.OfferedResource) string { return api.Called(r.Name) }},
 	{Title: "OFFERED", Cell: func(r api.OfferedResource) string { return r.Offered }},
 	{Title: "BOUND BY", Cell: func(r api.OfferedResource) string { return boundWords[r.Bound] }},
 	{Title: "SHARED", Cell: func(r api.OfferedResource) string {

@@ -124,7 +124,7 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		column("ResourceId", func(l focusLine) string { return l.Contract + "/" + l.resource }),
 		column("ResourceType", func(l focusLine) string { return l.resource }),
 		column("ServiceCategory", func(l focusLine) string {
-			if l.resource == api.Storage {
+			if _, storage := api.StorageClass(l.resource); storage {
 				return "Storage"
 			}
 			return "Compute"

@@ -102,6 +102,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share --list-at bob
   kith share explain bob
   kith share --storage 20Gi --keep-volumes 30d
+  kith share --storage 20Gi,fast=2Gi
   kith share --price cpu=0.02EUR,memory=0.004EUR
   kith share off
   kith share 80% --dry-run`,
@@ -438,7 +439,7 @@ var policyColumns = []screen.Column[api.Policy]{
 			switch name {
 			case api.CPU, api.Memory, api.Pods, api.EphemeralStorage:
 			default:
-				others = append(others, fmt.Sprintf("%s %s", name, x.Amounts[name]))
+				others = append(others, fmt.Sprintf("%s %s", api.Called(name), x.Amounts[name]))
 			}
 		}
 		return strings.Join(others, ", ")

@@ -159,6 +159,17 @@ func summed(rows []receiptRow, by string) []usage {
 	return list
 }
 
+// storage are the hours of a GiB of volumes, whatever storage class they are of.
+func (u usage) storage() string {
+	sum := new(big.Rat)
+	for name, n := range u.sums {
+		if _, is := api.StorageClass(name); is {
+			sum.Add(sum, n)
+		}
+	}
+	return shortened(sum.FloatString(9))
+}
+
 // inShort writes a decimal number to three places.
 func inShort(number string) string {
 	n, ok := new(big.Rat).SetString(number)
@@ -179,7 +190,7 @@ var usageListing = program.Listing[usage]{
 			var others []string
 			for _, name := range api.Resources(x.Used).Names() {
 				if name != api.CPU && name != api.Memory && name != api.Pods {
-					others = append(others, name+" "+inShort(x.Used[name]))
+					others = append(others, api.Called(name)+" "+inShort(x.Used[name]))
 				}
 			}
 			return strings.Join(others, ", ")
@@ -225,7 +236,7 @@ var usageCSV = []screen.Column[usage]{
 	{Title: "direction", Cell: func(x usage) string { return string(x.Direction) }},
 	{Title: "core_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.CPU], "0") }},
 	{Title: "memory_gib_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.Memory], "0") }},
-	{Title: "storage_gib_hours", Cell: func(x usage) string { return cmp.Or(x.Used[api.Storage], "0") }},
+	{Title: "storage_gib_hours", Cell: func(x usage) string { return x.storage() }},
 	{Title: "due", Cell: func(x usage) string { return x.Due }},
 	{Title: "currency", Cell: func(x usage) string { return x.Currency }},
 	{Title: "disputed", Cell: func(x usage) string { return x.Disputed }},

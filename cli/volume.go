@@ -32,6 +32,7 @@ deletes its claim, or, when the claim went otherwise, as with the end of a contr
 					{Title: "NAMESPACE", Cell: func(v api.Volume) string { return v.Namespace }},
 					{Title: "CLAIM", Cell: func(v api.Volume) string { return v.Claim }},
 					{Title: "SIZE", Cell: func(v api.Volume) string { return v.Size }},
+					{Title: "CLASS", Need: true, Cell: func(v api.Volume) string { return v.Class }},
 					{Title: "WHERE", Cell: func(v api.Volume) string {
 						switch {
 						case v.Direction == api.Incoming:

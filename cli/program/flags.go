@@ -62,8 +62,9 @@ func (f *oneOf) Set(text string) error {
 
 // Amounts are the flags that name amounts of resources.
 type Amounts struct {
-	flag  map[string]*string // by resource
-	other map[string]string
+	flag    map[string]*string // by resource
+	storage []string           // amounts, after the name of a storage class or not
+	other   map[string]string
 }
 
 // Flags gives them to c.
@@ -74,12 +75,13 @@ func (a *Amounts) Flags(c *cobra.Command) {
 		{"memory", api.Memory, "`AMOUNT` of memory, for example 4Gi"},
 		{"pods", api.Pods, "`NUMBER` of pods"},
 		{"gpu", api.GPU, "`NUMBER` of GPUs, of the one kind that there is"},
-		{"storage", api.Storage, "`AMOUNT` of storage for volumes, for example 20Gi"},
 		{"ephemeral-storage", api.EphemeralStorage, "`AMOUNT` of scratch storage, for example 10Gi"},
 	} {
 		a.flag[f.resource] = c.Flags().String(f.name, "", f.usage)
 		c.RegisterFlagCompletionFunc(f.name, cobra.NoFileCompletions)
 	}
+	c.Flags().StringSliceVar(&a.storage, "storage", nil, "`AMOUNT` of storage for volumes, for example 20Gi; fast=2Gi is of the storage class fast there")
+	c.RegisterFlagCompletionFunc("storage", cobra.NoFileCompletions)
 	c.Flags().StringToStringVar(&a.other, "resource", nil, "`NAME=AMOUNT` of any other resource, for example nvidia.com/gpu=1")
 }
 
@@ -120,6 +122,13 @@ func (a *Amounts) named() api.Resources {
 		if *amount != "" {
 			r[name] = *amount
 		}
+	}
+	for _, text := range a.storage {
+		class, amount, ofClass := strings.Cut(text, "=")
+		if !ofClass {
+			class, amount = "", text
+		}
+		r[api.StorageOf(class)] = amount
 	}
 	return r
 }

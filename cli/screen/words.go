@@ -28,7 +28,7 @@ func Age(d time.Duration) string {
 func UsedOf(used, of api.Resources) string {
 	var parts []string
 	for _, name := range of.Names() {
-		parts = append(parts, fmt.Sprintf("%s %s of %s", name, cmp.Or(used[name], "0"), of[name]))
+		parts = append(parts, fmt.Sprintf("%s %s of %s", api.Called(name), cmp.Or(used[name], "0"), of[name]))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -45,7 +45,7 @@ func usedOf(used, of api.Resources, shown func(name string) bool) string {
 	var parts []string
 	for _, name := range of.Names() {
 		if shown(name) {
-			parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(api.Rounded(name, used[name]), "0"), api.Rounded(name, of[name])))
+			parts = append(parts, fmt.Sprintf("%s %s/%s", api.Called(name), cmp.Or(api.Rounded(name, used[name]), "0"), api.Rounded(name, of[name])))
 		}
 	}
 	return strings.Join(parts, ", ")

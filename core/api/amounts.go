@@ -52,7 +52,7 @@ func Rounded(name, amount string) string {
 		return amount
 	case name == CPU && unit == "m" && n >= 1000:
 		return trimmed(n/1000, "")
-	case name != Memory && name != EphemeralStorage && name != Storage:
+	case !InBytes(name):
 		return amount
 	}
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
@@ -81,12 +81,12 @@ func CheckAsked(field string, r Resources) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		n, at := value(r[name]), field+"."+name
-		switch name {
-		case CPU:
+		switch {
+		case name == CPU:
 			if n.Cmp(units["m"]) < 0 {
 				return Invalid(at, r[name], "1m or more, such as 500m or 2")
 			}
-		case Memory, EphemeralStorage, Storage:
+		case InBytes(name):
 			if n.Cmp(units["Mi"]) < 0 {
 				return Invalid(at, r[name], "1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes")
 			}
@@ -127,14 +127,14 @@ func Change(was, is, asked Resources) string {
 	}
 	var parts []string
 	for _, name := range names {
-		before, now := was[name], cmp.Or(is[name], "0")
-		part := fmt.Sprintf("%s %s", name, now)
+		before, now, called := was[name], cmp.Or(is[name], "0"), Called(name)
+		part := fmt.Sprintf("%s %s", called, now)
 		switch {
 		case len(was) == 0:
 		case before == "":
-			part = fmt.Sprintf("%s 0 → %s", name, now)
+			part = fmt.Sprintf("%s 0 → %s", called, now)
 		case before != now:
-			part = fmt.Sprintf("%s %s → %s", name, before, now)
+			part = fmt.Sprintf("%s %s → %s", called, before, now)
 		}
 		if want := asked[name]; want != "" && want != now {
 			part += fmt.Sprintf(" (asked %s)", want)

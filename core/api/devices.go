@@ -24,7 +24,8 @@ var (
 // Extended reports whether a resource is what Kubernetes calls an extended one, such as nvidia.com/gpu: a node has it by a device plugin, and
 // it is counted in whole numbers.
 func Extended(name string) bool {
-	return len(name) <= MaxResourceName && extended.MatchString(name) && !strings.Contains(name, "kubernetes.io/") && !strings.HasPrefix(name, "requests.")
+	return len(name) <= MaxResourceName && extended.MatchString(name) && !strings.Contains(name, "kubernetes.io/") && !strings.HasPrefix(name, "requests.") &&
+		!strings.HasSuffix(name, ofClass)
 }
 
 // Countable reports whether a node can have the resource and pods can ask for it: Kubernetes' own, or an extended one.

@@ -20,7 +20,8 @@ const maxPrices = 32
 
 // priced reports whether a resource can have a price: pods have none, for what they hold has.
 func priced(name string) bool {
-	return name == Storage || name == GPU || Countable(name) && name != Pods && !hugePages.MatchString(name)
+	_, storage := StorageClass(name)
+	return storage || name == GPU || Countable(name) && name != Pods && !hugePages.MatchString(name)
 }
 
 // ReadPrice reads a price as people write it, "0.02EUR", and gives it as it is kept, "0.02 EUR". Zero, with a currency or without, is "": no price.
@@ -73,7 +74,7 @@ func pricesSince(was, is map[string]string) (parts []string) {
 	maps.Copy(all, is)
 	for _, name := range all.Names() {
 		if before, now := cmp.Or(was[name], "nothing"), cmp.Or(is[name], "nothing"); before != now {
-			parts = append(parts, fmt.Sprintf("%s costs %s → %s", name, before, now))
+			parts = append(parts, fmt.Sprintf("%s costs %s → %s", Called(name), before, now))
 		}
 	}
 	return parts

@@ -18,6 +18,64 @@ const (
 	Storage          = "storage"           // persistent volumes
 )
 
+// ofClass stands behind the name of a storage class in what a ResourceQuota calls storage of that class.
+const ofClass = ".storageclass.storage.k8s.io/requests.storage"
+
+// maxStorageClass bounds the name of a storage class that is shared, in bytes: with what is put before and behind it, it is still a name.
+const maxStorageClass = 63
+
+var storageClass = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// StorageOf names what volumes of a storage class take, as a ResourceQuota does: "fast.storageclass.storage.k8s.io/requests.storage". Of "", which
+// stands for the default class, it is Storage.
+func StorageOf(class string) string {
+	if class == "" {
+		return Storage
+	}
+	return class + ofClass
+}
+
+// StorageClass gives the class whose volumes take of a resource, "" for the default class; false for a resource that volumes take nothing of.
+func StorageClass(resource string) (class string, is bool) {
+	if resource == Storage {
+		return "", true
+	}
+	class, is = strings.CutSuffix(resource, ofClass)
+	if !is || !IsStorageClass(class) {
+		return "", false
+	}
+	return class, true
+}
+
+// IsStorageClass reports whether a storage class of that name can be shared.
+func IsStorageClass(name string) bool {
+	return len(name) <= maxStorageClass && storageClass.MatchString(name)
+}
+
+// Lends reports whether amounts have any for volumes.
+func Lends[A any](amounts map[string]A) bool {
+	for name := range amounts {
+		if _, is := StorageClass(name); is {
+			return true
+		}
+	}
+	return false
+}
+
+// Called is the name of a resource for people: "storage (fast)" for that of a storage class, else the name itself.
+func Called(resource string) string {
+	if class, is := StorageClass(resource); is && class != "" {
+		return Storage + " (" + class + ")"
+	}
+	return resource
+}
+
+// InBytes reports whether a resource is counted in bytes.
+func InBytes(resource string) bool {
+	_, storage := StorageClass(resource)
+	return storage || resource == Memory || resource == EphemeralStorage
+}
+
 // Resources maps a resource name to an amount in Kubernetes quantity syntax: {"cpu": "500m", "memory": "4Gi"}.
 // In a Policy an amount may also be a share of what the machine has, "50%", or of what its owner's pods leave free of that, "50% of free".
 type Resources map[string]string
@@ -56,7 +114,7 @@ func (r Resources) String() string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s %s", n, r[n])
+		fmt.Fprintf(&b, "%s %s", Called(n), r[n])
 	}
 	return b.String()
 }
@@ -120,11 +178,15 @@ func CheckResources(field string, r Resources, percent bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		at := field + "." + name
-		if name != GPU && name != Storage && !Countable(name) {
+		class, storage := StorageClass(name)
+		if name != GPU && !storage && !Countable(name) {
 			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
 		}
 		if percent && (name == GPU || Extended(name)) && !wholeOrPart.MatchString(r[name]) {
 			return Invalid(at, r[name], "a whole number, or a percentage such as 50%")
+		}
+		if percent && class != "" && strings.Contains(r[name], "%") {
+			return Invalid(at, r[name], "an amount such as 20Gi: of how much it would be a part is not known")
 		}
 		if part := strings.TrimSuffix(r[name], OfFree); percent && strings.HasSuffix(part, "%") {
 			if CheckPercent(at, part) != nil {

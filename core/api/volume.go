@@ -16,6 +16,8 @@ type Volume struct {
 	Claim     string    `json:"claim"`
 	Size      string    `json:"size"`   // as the claim asks for it, "10Gi"
 	Volume    string    `json:"volume"` // the PersistentVolume in this cluster
+	// Class is the storage class that it is of where it is; "" for the default one.
+	Class string `json:"class,omitempty"`
 	// Phase is the PersistentVolume's: Bound, Released once its claim is gone, and others of Kubernetes.
 	Phase string `json:"phase"`
 	// KeptUntil is when a volume here goes whose consumer has no claim on it any more; zero for others.

@@ -86,6 +86,7 @@ const (
 	CauseClaimPending  CauseReason = "ClaimPending"
 	CauseVolumeMoves   CauseReason = "VolumeMoves"        // its volume is on its way to a peer or a node of home, Detail, and no pod may have it meanwhile
 	CauseVolumeElse    CauseReason = "VolumeElsewhere"    // its volume is on another node; Detail names the peer that it is at
+	CauseNoClass       CauseReason = "VolumeClass"        // no storage of the class that its claim, Names, asks for is to be had there; Detail names it, "" for the default one
 	CauseUnschedulable CauseReason = "UnschedulableThere" // the peer's own scheduler finds no node for it
 )
 

@@ -94,7 +94,7 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 	}
 	// As the document spells them: that is what verifying compares.
 	v.Resources, v.Prices = doc.Resources, doc.Prices
-	if _, lends := doc.Resources[api.Storage]; lends {
+	if api.Lends(doc.Resources) {
 		v.KeepVolumes = doc.Keeps().String()
 	}
 	v.Signatures = verdict.Signatures(contract.Signed{

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -92,7 +91,7 @@ func resourceView(part sharing.Part, in sharing.OfferInput) api.OfferedResource 
 	if kept, ok := sharing.Reserve(in.Policy, in.Supply)[part.Name]; ok {
 		r.Reserve = word(kept)
 	}
-	if room := in.Supply.Room; room != nil && strings.HasSuffix(name, api.Storage) {
+	if room := in.Supply.Room; room != nil && (name == api.Storage || name == api.EphemeralStorage) {
 		r.Disk = word(*room)
 	}
 	if has, ok := in.Has[part.Name]; ok {

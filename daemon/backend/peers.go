@@ -107,7 +107,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 		if f.used[node] == nil {
 			f.used[node] = corev1.ResourceList{}
 		}
-		add(f.used[node], held[i].Spec.Capacity)
+		add(f.used[node], corev1.ResourceList{corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held[i]))): held[i].Spec.Capacity[corev1.ResourceStorage]})
 	}
 	return f, nil
 }

@@ -61,11 +61,14 @@ func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 func volumeOf(pv *corev1.PersistentVolume, move *api.Move) (api.Volume, bool) {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	v := api.Volume{Volume: pv.Name, Size: size.String(), Phase: string(pv.Status.Phase), Move: move}
+	class, ofGuest := v1alpha1.ClassOfGuests(pv.Spec.StorageClassName)
 	switch peer := volumes.AtPeer(pv); {
 	case peer != "":
+		v.Class = volumes.ClassOf(pv)
 		v.Direction, v.Peer = api.Outgoing, peer
 		v.Namespace, v.Claim = volumes.ClaimOf(pv)
-	case pv.Spec.StorageClassName == v1alpha1.GuestStorageClass && pv.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+	case ofGuest && pv.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+		v.Class = class
 		v.Direction, v.Peer = api.Incoming, pv.Labels[v1alpha1.LabelConsumerName]
 		v.Namespace, v.Claim, _ = strings.Cut(pv.Annotations[v1alpha1.AnnotationHomeClaim], "/")
 		v.KeptUntil, _ = time.Parse(time.RFC3339, pv.Annotations[v1alpha1.AnnotationKeptUntil])
@@ -303,7 +306,7 @@ func (b *Backend) volume(ctx context.Context, c *Cluster, o api.MoveOptions) (ap
 	var pv corev1.PersistentVolume
 	if err := c.Fresh.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &pv); err == nil {
 		size := pv.Spec.Capacity[corev1.ResourceStorage]
-		v.Size, v.Phase, v.Peer = size.String(), string(pv.Status.Phase), volumes.AtPeer(&pv)
+		v.Size, v.Phase, v.Peer, v.Class = size.String(), string(pv.Status.Phase), volumes.AtPeer(&pv), volumes.ClassOf(&pv)
 	}
 	return v, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/consumer"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/consume/why"
 	"kith.dev/daemon/backend/explain"
 )
@@ -204,6 +206,9 @@ func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
 		p := why.Place{Laptop: node.Name, Node: node, Used: used[node.Name]}
 		if p.There, p.Peer = there[node.Name]; p.Peer {
 			p.Laptop = strings.TrimPrefix(node.Name, v1alpha1.VirtualNodePrefix)
+			if ctr := c.Client.Now().InForce(p.Laptop, v1alpha1.RoleConsumer); ctr != nil {
+				p.Grants = ctr.Spec.Resources
+			}
 			p.Tunnel = !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
 			})
@@ -245,6 +250,12 @@ func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim
 			if err := c.Fresh.Get(ctx, named(claim.Claim.Spec.VolumeName), claim.Volume); err != nil {
 				claim.Volume = nil // where it is is not known
 			}
+		case claim.Claim.Spec.StorageClassName != nil:
+			var classes storagev1.StorageClassList
+			if err := c.Fresh.List(ctx, &classes); err != nil {
+				return nil, err
+			}
+			claim.Class, claim.Movable, claim.Home = volumes.ClassAsked(classes.Items, *claim.Claim.Spec.StorageClassName)
 		}
 		list = append(list, claim)
 	}

@@ -119,7 +119,7 @@ func (g *grower) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 		if err != nil {
 			return err
 		}
-	} else if v.Spec.StorageClassName == v1alpha1.GuestStorageClass {
+	} else if _, ofGuest := v1alpha1.ClassOfGuests(v.Spec.StorageClassName); ofGuest {
 		return fmt.Errorf("volume %s: its size is a limit, and its file system is not on this node", v.Name)
 	}
 	if has := v.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(size) < 0 {
@@ -164,5 +164,6 @@ func (f *folders) image(v *corev1.PersistentVolume) (path string, is bool) {
 		return "", false
 	}
 	path = filepath.Dir(v.Spec.Local.Path)
-	return path, filepath.Dir(path) == f.root && v.Spec.StorageClassName == v1alpha1.GuestStorageClass
+	_, ofGuest := v1alpha1.ClassOfGuests(v.Spec.StorageClassName)
+	return path, ofGuest && filepath.Dir(path) == f.root
 }

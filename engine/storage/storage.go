@@ -115,7 +115,7 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 	name = name[:min(len(name), longestName)] // the rest is for people
 	root, node, at := f.root, f.node, name
 	var err error
-	ofGuest := o.StorageClass.Name == v1alpha1.GuestStorageClass
+	_, ofGuest := v1alpha1.ClassOfGuests(o.StorageClass.Name)
 	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {
 		node = selected
 		if ofGuest { // its size would be no limit there

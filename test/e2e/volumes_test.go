@@ -140,6 +140,71 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {request
 		}
 	})
 
+	t.Run("a class of bob's is asked for by its name", func(t *testing.T) {
+		apply(t, alice, `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: kith-fast}
+provisioner: storage.kith.dev
+parameters: {class: fast}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: fast, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], storageClassName: kith-fast, resources: {requests: {storage: 100Mi}}}
+`+strings.Replace(place("fast", "shop", "kith-bob"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: fast}}]\n  containers:", 1))
+		eventually(t, time.Minute, "kith why says that bob shares no such class", func() string {
+			out, err := alice.Kith(t.Context(), "why", "shop/fast")
+			if err != nil || !strings.Contains(out, "its claim fast is to have a volume of storage class fast, and there is none of that there") {
+				return instead(out)
+			}
+			return ""
+		})
+		apply(t, bob, `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: kith.dev/local
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+`)
+		kith(t, bob, "share", "--storage", "fast=1Gi")
+		kith(t, bob, "share", "--auto-accept")
+		kith(t, alice, "peer", "bob", "--storage", "fast=200Mi")
+		kith(t, bob, "share", "--auto-accept=false")
+		waitReady(t, alice, 1, "-n", "shop", "--field-selector", "metadata.name=fast")
+		if class := kubectl(t, bob, "-n", twin, "get", "pvc", "fast", "-o", "jsonpath={.spec.storageClassName}"); class != "fast.guests.kith.dev" {
+			t.Errorf("its volume at bob is of class %s", class)
+		}
+		for who, laptop := range map[string]*lab.Laptop{"alice": alice, "bob": bob} {
+			eventually(t, 20*time.Second, "its contract says so", func() string {
+				peer := map[string]string{"alice": "bob", "bob": "alice"}[who]
+				if out := kith(t, laptop, "contract", "show", peer); !strings.Contains(out, "storage (fast) 100Mi of 200Mi") {
+					return instead(out)
+				}
+				return ""
+			})
+		}
+		kubectl(t, alice, "-n", "shop", "patch", "pvc", "fast", "-p", `{"spec":{"resources":{"requests":{"storage":"300Mi"}}}}`)
+		eventually(t, time.Minute, "more than is granted of the class is refused", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "pvc", "fast", "-o", "jsonpath={.status.conditions[*].message}")
+			if !strings.Contains(out, "storage (fast): the claim is to grow from 100Mi to 300Mi, 100Mi of 200Mi is in use; ask for more: kith peer NAME --storage fast=AMOUNT") {
+				return instead(out)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "patch", "pvc", "fast", "-p", `{"spec":{"resources":{"requests":{"storage":"150Mi"}}}}`)
+		eventually(t, time.Minute, "within it, it grows", func() string {
+			if has := kubectl(t, alice, "-n", "shop", "get", "pvc", "fast", "-o", "jsonpath={.status.capacity.storage}"); has != "150Mi" {
+				return instead(has)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "delete", "pod/fast", "pvc/fast")
+	})
+
 	t.Run("what no volume can be is refused", func(t *testing.T) {
 		for name, c := range map[string][2]string{
 			"many":   {"accessModes: [ReadWriteMany]", "accessModes: ReadWriteMany is not to be had: a volume of class kith is a file system of one node"},

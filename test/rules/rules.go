@@ -78,6 +78,10 @@ var All = []Rule{
 	{"SharingPolicy spec.amounts", "not of Kubernetes' own domain", "share --policy tried --resource kubernetes.io/gpu=1", "kubernetes.io/gpu", amounts("kubernetes.io/gpu: '1'"), "not of the domain kubernetes.io", ""},
 	{"SharingPolicy spec.amounts", "devices have a domain", "share --policy tried --resource widget=1", "widget", amounts("widget: '1'"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
 	{"SharingPolicy spec.amounts", "devices are shared whole", "share --policy tried --resource nvidia.com/gpu=500m", "a whole number", amounts("nvidia.com/gpu: 500m"), "devices are shared in whole numbers, or as a share of them such as 50%", ""},
+	{"SharingPolicy spec.amounts", "storage of a class is an amount", "share --policy tried --storage fast=50%", "of how much it would be a part is not known",
+		amounts("fast.storageclass.storage.k8s.io/requests.storage: 50%"), "storage of a class is shared as an amount, such as 20Gi: of how much it would be a part is not known", ""},
+	{"SharingPolicy spec.amounts", "classes have a name of at most 63 bytes", "share --policy tried --storage " + strings.Repeat("a", 64) + "=1Gi", "a resource name such as cpu",
+		amounts(strings.Repeat("a", 64) + ".storageclass.storage.k8s.io/requests.storage: 1Gi"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
 	{"SharingPolicy spec.amounts", "a quantity, without an exponent", "share --policy tried --cpu 1e9", "a Kubernetes quantity", amounts("cpu: '1e9'"), "spec.amounts.cpu", ""},
 	{"SharingPolicy spec.amounts", "not negative", "share --policy tried --memory=-4Gi", "memory", amounts("memory: '-4Gi'"), "spec.amounts.memory", ""},
 	{"SharingPolicy spec.amounts", "a share is from 0% to 100%", "share 120%", "from 0% to 100%", amounts("cpu: 120%"), "spec.amounts.cpu", ""},
@@ -142,6 +146,8 @@ var All = []Rule{
 	{"Peer spec.request.resources", "1m of cpu or more", "peer bob --cpu 0", "1m or more", asked("cpu: '0'"), "spec.request.resources: of cpu, ask for 1m or more, such as 500m or 2", peers},
 	{"Peer spec.request.resources", "1Mi of memory or more", "peer bob --memory 4", "1Mi or more", asked("memory: 4"),
 		"spec.request.resources: of memory and storage, ask for 1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes", peers},
+	{"Peer spec.request.resources", "1Mi of a storage class or more", "peer bob --storage fast=4", "1Mi or more", asked("fast.storageclass.storage.k8s.io/requests.storage: 4"),
+		"spec.request.resources: of memory and storage, ask for 1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes", peers},
 	{"Peer spec.request.resources", "a whole number of all else", "peer bob --pods 1500m", "a whole number", asked("pods: 1500m"),
 		"spec.request.resources: of all but cpu, memory and storage, ask for a whole number, 1 or more", peers},
 	{"Peer spec.request.resources", "32 at most", `POST /v1/peers/bob/ask {"resources":{` + many(`"x%/a":"1"`) + `}}`, "at most 32", asked(many("x%/a: '1'")), "Too many", ""},
@@ -162,6 +168,9 @@ var All = []Rule{
 
 // Good are objects that the API server takes: the rules leave room for what kithd and people write.
 var Good = []string{
+	peer("request: {attempt: 1, resources: {storage: 1Gi, fast.storageclass.storage.k8s.io/requests.storage: 1536Mi}}"),
+	sharing("reserve: {fast.storageclass.storage.k8s.io/requests.storage: 1Gi}, maxPerPeer: {fast.storageclass.storage.k8s.io/requests.storage: 1Gi}, prices: {fast.storageclass.storage.k8s.io/requests.storage: '0.1 EUR'}"),
+	amounts("storage: 10Gi, fast.storageclass.storage.k8s.io/requests.storage: 2Gi"),
 	peer("endpoints: ['[fe80::1%eth0]:6450', '192.0.2.12:65535', 'bob.example.org:6450', '[2001:db8::1]:6450'], request: {attempt: 1, resources: {cpu: 500m, memory: 1536Mi, pods: 20, nvidia.com/gpu: 1, ephemeral-storage: 1E}}"),
 	peer("request: {attempt: 1, confirm: {attempt: 1, id: " + ID + "}}"),
 	sharing("peers: [bob, " + ID + "], peerSelector: {matchLabels: {trust: family}, matchExpressions: [{key: a, operator: NotIn, values: [b]}, {key: c, operator: Exists}]}"),

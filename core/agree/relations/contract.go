@@ -3,7 +3,6 @@ package relations
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -97,7 +96,7 @@ func (r *Reconciler) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alp
 	direction, kept := api.Incoming, ""
 	if ctr.Spec.Role == v1alpha1.RoleConsumer {
 		direction = api.Outgoing
-		if _, lent := ctr.Spec.Resources[corev1.ResourceStorage]; lent {
+		if api.Lends(record.Amounts(ctr.Spec.Resources)) {
 			kept = "; volumes that are left there are kept for " + api.Span(record.Keeps(ctr))
 		}
 	}

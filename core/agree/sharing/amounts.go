@@ -3,6 +3,7 @@ package sharing
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,7 @@ func resolve(amounts map[string]v1alpha1.Amount, there supply.Supply) corev1.Res
 		percent, quantity, err := parse(amount)
 		switch {
 		case err != nil:
+		case classMissing(name, there): // whatever it is called: nobody would make its volumes
 		case quantity == nil && known:
 			if own, used := there.Own[r]; used && ofFree(amount) {
 				if all = all.DeepCopy(); all.Cmp(own) < 0 {
@@ -46,6 +48,12 @@ func resolve(amounts map[string]v1alpha1.Amount, there supply.Supply) corev1.Res
 		}
 	}
 	return out
+}
+
+// classMissing reports whether a resource is storage of a class that is not there.
+func classMissing(name string, there supply.Supply) bool {
+	class, is := api.StorageClass(name)
+	return is && class != "" && there.Classes != nil && !slices.Contains(there.Classes, class)
 }
 
 // ofFree reports whether an amount is a share of what is free.
@@ -128,7 +136,7 @@ func format(name corev1.ResourceName, q resource.Quantity) resource.Format {
 
 func granularity(name corev1.ResourceName) int64 {
 	switch {
-	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, name == corev1.ResourceStorage:
+	case api.InBytes(string(name)):
 		return 1 << 20
 	default:
 		return 1

@@ -34,6 +34,15 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 			notes = append(notes, fmt.Sprintf("no node here has %s now, so none of it is offered: its device plugin, which counts the devices, does not run or found none", name))
 			continue
 		}
+		if class, is := api.StorageClass(name); err == nil && is && class != "" {
+			switch {
+			case quantity == nil:
+				notes = append(notes, fmt.Sprintf("nobody knows how much there is of storage class %s, so no part of it is offered: name an amount, as in `kith share --storage %s=20Gi`", class, class))
+			case classMissing(name, there):
+				notes = append(notes, fmt.Sprintf("there is no storage class %s here, so none of it is offered", class))
+			}
+			continue
+		}
 		if err == nil && name == api.Storage && !known && len(there.Nodes) > 0 && quantity == nil {
 			notes = append(notes, "no node here says how much it has for volumes, so no part of it is offered: name an amount, as in `kith share --storage 20Gi`")
 			continue

@@ -152,16 +152,17 @@ func (in *OfferInput) closed() *Refusal {
 
 // noStorage: room for volumes is promised to those who ask for it, and stays promised to those who have it.
 func (in *OfferInput) noStorage(offer corev1.ResourceList) {
-	const name = corev1.ResourceStorage
-	left, offered := offer[name]
-	if _, asked := in.Asked[name]; asked || !offered {
-		return
-	}
-	switch has := in.Has[name]; {
-	case has.Sign() <= 0:
-		delete(offer, name)
-	case has.Cmp(left) < 0:
-		offer[name] = has
+	for name, left := range offer {
+		_, storage := api.StorageClass(string(name))
+		if _, asked := in.Asked[name]; asked || !storage {
+			continue
+		}
+		switch has := in.Has[name]; {
+		case has.Sign() <= 0:
+			delete(offer, name)
+		case has.Cmp(left) < 0:
+			offer[name] = has
+		}
 	}
 }
 
@@ -341,7 +342,7 @@ func Less(asked, granted corev1.ResourceList) string {
 		if got[name] == "" {
 			got[name] = "none"
 		}
-		parts = append(parts, fmt.Sprintf("asked %s %s, granted %s", name, wanted[name], got[name]))
+		parts = append(parts, fmt.Sprintf("asked %s %s, granted %s", api.Called(name), wanted[name], got[name]))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -33,7 +33,7 @@ func checkPrices(prices map[string]v1alpha1.UnitPrice, bad func(field, value, al
 	plain := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
 		plain[name] = string(prices[name])
-		if name != api.Storage && !api.Countable(name) || !contract.Priced(name) {
+		if _, storage := api.StorageClass(name); !storage && !api.Countable(name) || !contract.Priced(name) {
 			bad("spec.prices", name, "the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu")
 			return
 		}

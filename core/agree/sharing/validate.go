@@ -135,11 +135,14 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 
 func checkAmounts(bad func(field, value, allowed string), field string, amounts map[string]v1alpha1.Amount) {
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
-		if name != api.Storage && !api.Countable(name) {
+		class, storage := api.StorageClass(name)
+		if !storage && !api.Countable(name) {
 			bad(field, name, "a resource name such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io")
 		}
 		_, quantity, err := parse(amounts[name])
 		switch {
+		case err == nil && quantity == nil && class != "":
+			bad(field+"."+name, string(amounts[name]), "a quantity such as 20Gi: of how much it would be a part is not known")
 		case err != nil:
 			bad(field+"."+name, string(amounts[name]), "a quantity such as 2, 500m or 4Gi, or a whole share from 0% to 100%")
 		case quantity != nil && api.Extended(name) && !whole.MatchString(string(amounts[name])):

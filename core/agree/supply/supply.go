@@ -18,6 +18,9 @@ type Supply struct {
 	Granted []corev1.ResourceList // what contracts grant, by contract
 	Reserve corev1.ResourceList   // what is to stay free for the owner beside that
 
+	// Classes are the storage classes of this cluster; nil: nobody looked.
+	Classes []string
+
 	Room *resource.Quantity // what the disks have room for beside what is on them, of scratch space and volumes; nil: nobody knows
 }
 

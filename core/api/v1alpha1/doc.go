@@ -137,6 +137,8 @@ const (
 	StorageClassName   = "kith"
 	// GuestStorageClass is the provider's class for volumes of guests: as its default class, but their data outlives their claims.
 	GuestStorageClass = "guests.kith.dev"
+	// ParameterClass is the parameter of a class of StorageProvisioner that names the storage class whose volumes its claims get, where they are made.
+	ParameterClass = "class"
 	// VirtualNodePrefix starts the name of every virtual node.
 	VirtualNodePrefix = "kith-"
 )

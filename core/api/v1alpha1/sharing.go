@@ -44,26 +44,30 @@ type SharingPolicySpec struct {
 	// +optional
 	PeerSelector *metav1.LabelSelector `json:"peerSelector,omitempty"`
 	// amounts per resource name (cpu, memory, ephemeral-storage, pods, nvidia.com/gpu, …) for all peers
-	// under this policy together. What is not named is not offered, and devices (nvidia.com/gpu and other extended resources) never
+	// under this policy together; CLASS.storageclass.storage.k8s.io/requests.storage, as in a ResourceQuota, is storage of one of this cluster's
+	// storage classes, and storage that of its default class. What is not named is not offered, and devices (nvidia.com/gpu and other extended resources) never
 	// are unless they are named.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || k.endsWith('.storageclass.storage.k8s.io/requests.storage') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.endsWith('.storageclass.storage.k8s.io/requests.storage') || !self[k].contains('%'))",message="storage of a class is shared as an amount, such as 20Gi: of how much it would be a part is not known"
 	Amounts map[string]Amount `json:"amounts"`
 	// reserve is what stays free for the owner, beside what the owner's own pods request: an offer under this policy takes nothing of it. What was
 	// signed stays. Amounts of free are not meant here.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || k.endsWith('.storageclass.storage.k8s.io/requests.storage') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.endsWith('.storageclass.storage.k8s.io/requests.storage') || !self[k].contains('%'))",message="storage of a class is shared as an amount, such as 20Gi: of how much it would be a part is not known"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !self[k].endsWith(' of free'))",message="a reserve is an amount, or a share of all that there is, such as 20%"
 	Reserve map[string]Amount `json:"reserve,omitempty"`
 	// maxPerPeer is how much of the amounts one peer may have at most; what is not named here is bounded by the amounts alone.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.'))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'pods', 'ephemeral-storage', 'storage'] || k.matches('^hugepages-[1-9][0-9]{0,8}(Ki|Mi|Gi)?$') || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && !k.startsWith('requests.') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || k.endsWith('.storageclass.storage.k8s.io/requests.storage') || self[k].matches('^[0-9]{1,9}(%( of free)?)?$'))",message="devices are shared in whole numbers, or as a share of them such as 50%"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.endsWith('.storageclass.storage.k8s.io/requests.storage') || !self[k].contains('%'))",message="storage of a class is shared as an amount, such as 20Gi: of how much it would be a part is not known"
 	MaxPerPeer map[string]Amount `json:"maxPerPeer,omitempty"`
 	// maxPeers is how many peers may hold contracts under this policy at once; without it, as many as the amounts are enough for. Contracts in
 	// force stay.
@@ -76,7 +80,7 @@ type SharingPolicySpec struct {
 	// all. What is not named is free. They hold for what is signed from now on; contracts in force keep theirs until they are renewed.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'storage'] || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/'))",message="a key must be the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu: pods have none"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'storage'] || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu: pods have none"
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.all(b, self[a].split(' ')[1] == self[b].split(' ')[1]))",message="all prices must be in one currency"
 	Prices map[string]UnitPrice `json:"prices,omitempty"`
 	// autoAccept answers requests without asking the owner.

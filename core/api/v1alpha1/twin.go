@@ -45,3 +45,19 @@ func IsTwin(ns *corev1.Namespace) bool {
 		return e.Manager == ManagedBy && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+LabelConsumer+`"`))
 	})
 }
+
+// GuestClass is the provider's class for volumes of guests that are of a class of its cluster; GuestStorageClass for "", the default class.
+func GuestClass(class string) string {
+	if class == "" {
+		return GuestStorageClass
+	}
+	return class + "." + GuestStorageClass
+}
+
+// ClassOfGuests gives the class whose volumes those of a class for guests are, "" for the default class; false for every other class.
+func ClassOfGuests(name string) (class string, is bool) {
+	if name == GuestStorageClass {
+		return "", true
+	}
+	return strings.CutSuffix(name, "."+GuestStorageClass)
+}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/consume/volumes"
@@ -21,6 +22,9 @@ var _ volumes.Peers = (*Fleet)(nil)
 // Claim has a peer keep a volume for a claim of a home namespace, and a twin of that.
 func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) (remote.ClaimState, error) {
 	m, err := f.lender(ctx, peer)
+	if err == nil && claim.Class != "" { // an older peer would not know the word, and lend of its default class
+		err = f.grantsClass(ctx, peer, claim.Class)
+	}
 	if err != nil {
 		return remote.ClaimState{}, err
 	}
@@ -30,6 +34,21 @@ func (f *Fleet) Claim(ctx context.Context, peer, namespace, name string, claim *
 		}
 	}
 	return m.remote.PutClaim(ctx, namespace, name, claim)
+}
+
+// grantsClass says why a peer gives no volume of a storage class there.
+func (f *Fleet) grantsClass(ctx context.Context, peer, class string) error {
+	var contracts v1alpha1.ContractList
+	if err := f.Client.List(ctx, &contracts); err != nil {
+		return err
+	}
+	for i := range contracts.Items {
+		c := &contracts.Items[i]
+		if granted := c.Spec.Resources[corev1.ResourceName(api.StorageOf(class))]; c.Spec.Role == v1alpha1.RoleConsumer && c.Spec.Peer == peer && granted.Sign() > 0 {
+			return nil
+		}
+	}
+	return peering.Refuse(peering.CodeForbidden, fmt.Sprintf("the contract with %s grants no storage of class %s: `kith peer %s --storage %s=AMOUNT` asks for some", peer, class, peer, class), "")
 }
 
 // Unclaim has it delete one. While there is a contract that has no member yet, or ends, it is tried again.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kith.dev/core/api"
 	"kith.dev/core/trust/wire"
 )
 
@@ -28,6 +29,8 @@ type Claim struct {
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes"`
 	// VolumeMode is Filesystem or nothing, which is the same.
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+	// Class is the storage class there; left out it is the default one. An older peer knows none, and no contract with it grants any.
+	Class string `json:"class,omitempty"`
 }
 
 // ClaimState is what became of a Claim, as its peer answers. An older one, whose volumes do not grow, says nothing.
@@ -97,6 +100,9 @@ func (c *Claim) Validate() error {
 	}
 	if c.VolumeMode != "" && c.VolumeMode != corev1.PersistentVolumeFilesystem {
 		return fmt.Errorf("volumeMode %.20q: volumes at peers are file systems", c.VolumeMode)
+	}
+	if c.Class != "" && !api.IsStorageClass(c.Class) {
+		return fmt.Errorf("class: %.70q is not the name of a storage class that can be shared", c.Class)
 	}
 	if len(c.AccessModes) == 0 || len(c.AccessModes) > 4 {
 		return fmt.Errorf("accessModes: %d of them", len(c.AccessModes))

@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -38,36 +39,58 @@ func Objects() []client.Object {
 // unbounded is what home's own nodes are said to have: how much that is, the class behind it knows.
 var unbounded = resource.MustParse("1Ei")
 
-// capacities keeps a CSIStorageCapacity for each peer that lends storage, and one for the nodes of home.
+// leftOf is how much storage of a class there a contract grants beside what the volumes have that are of it; nil where it grants none.
+func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVolume) *resource.Quantity {
+	granted := ctr.Spec.Resources[corev1.ResourceName(api.StorageOf(class))]
+	if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
+		return nil
+	}
+	left := granted.DeepCopy()
+	for _, v := range Held(volumes, ctr.Spec.Peer, "") {
+		if ClassOf(&v) == class {
+			left.Sub(v.Spec.Capacity[corev1.ResourceStorage])
+		}
+	}
+	if left.Sign() < 0 {
+		left = resource.Quantity{Format: resource.BinarySI}
+	}
+	return &left
+}
+
+// capacities keeps, for each class of this provisioner, a CSIStorageCapacity for each peer that lends storage of it, and one for the nodes of home
+// where that has some.
 func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var contracts v1alpha1.ContractList
 	var volumes corev1.PersistentVolumeList
-	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &volumes)); err != nil {
+	var classes storagev1.StorageClassList
+	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &volumes), c.client.List(ctx, &classes)); err != nil {
 		return ctrl.Result{}, err
 	}
 	want := map[string]*storagev1.CSIStorageCapacity{}
-	add := func(name string, nodes *metav1.LabelSelector, amount resource.Quantity) {
-		want[name] = &storagev1.CSIStorageCapacity{
-			ObjectMeta:       metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-			StorageClassName: v1alpha1.StorageClassName, NodeTopology: nodes, Capacity: &amount,
-		}
-	}
-	for i := range contracts.Items {
-		ctr := &contracts.Items[i]
-		granted := ctr.Spec.Resources[corev1.ResourceStorage]
-		if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
+	for i := range classes.Items {
+		class, of := classes.Items[i].Name, classes.Items[i].Parameters[v1alpha1.ParameterClass]
+		if classes.Items[i].Provisioner != v1alpha1.StorageProvisioner {
 			continue
 		}
-		left := granted.DeepCopy()
-		for _, v := range Held(volumes.Items, ctr.Spec.Peer, "") {
-			left.Sub(v.Spec.Capacity[corev1.ResourceStorage])
+		add := func(name string, nodes *metav1.LabelSelector, amount resource.Quantity) {
+			if class != v1alpha1.StorageClassName {
+				name = class + "." + name
+			}
+			want[name] = &storagev1.CSIStorageCapacity{
+				ObjectMeta:       metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+				StorageClassName: class, NodeTopology: nodes, Capacity: &amount,
+			}
 		}
-		if left.Sign() < 0 {
-			left = resource.Quantity{Format: resource.BinarySI}
+		for i := range contracts.Items {
+			ctr := &contracts.Items[i]
+			if left := leftOf(ctr, of, volumes.Items); left != nil {
+				add("at."+ctr.Spec.Peer, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer}}, *left)
+			}
 		}
-		add("at."+ctr.Spec.Peer, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer}}, left)
+		if _, none := behind(classes.Items, of); of == "" || none == nil {
+			add("home", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: metav1.LabelSelectorOpDoesNotExist}}}, unbounded)
+		}
 	}
-	add("home", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: metav1.LabelSelectorOpDoesNotExist}}}, unbounded)
 
 	var have storagev1.CSIStorageCapacityList
 	if err := c.fresh.List(ctx, &have, client.InNamespace(Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {

@@ -102,6 +102,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-capacity").
 		Watches(&corev1.PersistentVolume{}, all, builder.WithPredicates(ours)).
 		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&storagev1.StorageClass{}, all).
 		Watches(&storagev1.CSIDriver{}, all). // there is one: the controller begins with it
 		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(c.capacities))
 }
@@ -131,7 +132,7 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
 	}
-	node := claim.Annotations[annotationSelectedNode]
+	node, of := claim.Annotations[annotationSelectedNode], class.Parameters[v1alpha1.ParameterClass]
 	peer, err := c.peerOf(ctx, node)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -140,10 +141,10 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	switch err = unfit(&claim); {
 	case err != nil:
 	case peer == "":
-		volume, err = c.backed(ctx, &claim, name, node, policy)
+		volume, err = c.backed(ctx, &claim, name, of, node, policy)
 	default:
-		_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim, sizeOf(&claim)))
-		volume = atPeer(&claim, name, peer, policy)
+		_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim, of, sizeOf(&claim)))
+		volume = atPeer(&claim, name, of, peer, policy)
 	}
 	switch {
 	case errors.Is(err, errPending):
@@ -262,15 +263,44 @@ const pendingPause = 500 * time.Millisecond
 // errPending: the volume that is to stand for the claim is being made.
 var errPending = errors.New("its volume is being made")
 
-// backed is the volume at home that stands for one of the cluster's default class on a node.
-func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeClaim, name, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+// behind is the class at home whose volumes stand behind those that are of it, "" for the default class. The error is an *unfitError where there is none.
+func behind(classes []storagev1.StorageClass, of string) (*storagev1.StorageClass, error) {
+	if of == "" {
+		if class := DefaultClass(classes); class != nil {
+			return class, nil
+		}
+		return nil, errors.New("this cluster has no default storage class")
+	}
+	i := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool {
+		return c.Name == of && c.Provisioner != v1alpha1.StorageProvisioner
+	})
+	if i < 0 {
+		return nil, &unfitError{"this cluster has no storage class " + of}
+	}
+	return &classes[i], nil
+}
+
+// ClassAsked tells which storage class the volumes of a class of claims are of where they are made, "" for the default one; whether that may be at
+// peers; and whether home has it.
+func ClassAsked(classes []storagev1.StorageClass, name string) (class string, movable, home bool) {
+	i := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == name })
+	if i < 0 || classes[i].Provisioner != v1alpha1.StorageProvisioner {
+		return "", false, false
+	}
+	class = classes[i].Parameters[v1alpha1.ParameterClass]
+	_, none := behind(classes, class)
+	return class, true, none == nil
+}
+
+// backed is the volume at home that stands for one of a class of this cluster on a node, "" for the default class.
+func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeClaim, name, of, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
 	var classes storagev1.StorageClassList
 	if err := c.fresh.List(ctx, &classes); err != nil {
 		return nil, fmt.Errorf("storage classes: %w", err)
 	}
-	class := DefaultClass(classes.Items)
-	if class == nil {
-		return nil, errors.New("this cluster has no default storage class")
+	class, err := behind(classes.Items, of)
+	if err != nil {
+		return nil, err
 	}
 	if err := unfitFor(claim, class); err != nil {
 		return nil, err

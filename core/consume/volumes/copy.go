@@ -126,7 +126,11 @@ func (m *Mover) open(ctx context.Context, ends *sync.WaitGroup, claim *corev1.Pe
 			if err := m.mayGo(ctx, claim, node); err != nil {
 				return nil, err
 			}
-			if _, err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, sizeOf(claim))); err != nil {
+			class, err := m.classOf(ctx, claim)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := m.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, class, sizeOf(claim))); err != nil {
 				return nil, err
 			}
 		case still:

@@ -161,7 +161,7 @@ func (c *Controller) askMore(ctx context.Context, claim *corev1.PersistentVolume
 	if peer == "" {
 		return c.backMore(ctx, v, want)
 	}
-	state, err := c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, want))
+	state, err := c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, ClassOf(v), want))
 	if err == nil && state.Phase == "" {
 		err = peering.Refuse(peering.CodeNotFound, peer+" has an older Kith, whose volumes do not grow", "bring it to this version there")
 	}

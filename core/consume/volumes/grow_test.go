@@ -28,7 +28,7 @@ func grownHome(t *testing.T, node, asks string, objects ...client.Object) *home 
 	claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	v := volume(claim, nameOf(claim), corev1.PersistentVolumeReclaimDelete)
 	if peer, at := strings.CutPrefix(node, "kith-"); at {
-		v = atPeer(claim, nameOf(claim), peer, corev1.PersistentVolumeReclaimDelete)
+		v = atPeer(claim, nameOf(claim), "", peer, corev1.PersistentVolumeReclaimDelete)
 	} else {
 		v.Annotations[annotationBacking] = Namespace + "/" + nameOf(claim)
 		v.Spec.Local = &corev1.LocalVolumeSource{Path: "/folder"}

@@ -224,7 +224,11 @@ func (m *Mover) start(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 		return ctrl.Result{}, err
 	}
 	var no *staysError
-	if err := m.mayGo(ctx, claim, to); errors.As(err, &no) {
+	err = m.mayGo(ctx, claim, to)
+	if err == nil {
+		err = m.mayBe(ctx, claim, to)
+	}
+	if errors.As(err, &no) {
 		return refuse(no.Error())
 	} else if err != nil {
 		return ctrl.Result{}, err

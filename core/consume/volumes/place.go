@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,14 +92,60 @@ func (m *Mover) nodeOf(v *corev1.PersistentVolume) (string, error) {
 
 // at is the volume of a claim at a node, which it makes. The error is errPending while it is being made.
 func (m *Mover) at(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+	class, err := m.classOf(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
 	if node == m.node {
-		return m.backed(ctx, claim, nameOf(claim), node, policy)
+		return m.backed(ctx, claim, nameOf(claim), class, node, policy)
 	}
 	peer, ok := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix)
 	if !ok {
 		return nil, fmt.Errorf("node %s is no place for volumes", node)
 	}
-	return atPeer(claim, nameOf(claim), peer, policy), nil
+	return atPeer(claim, nameOf(claim), class, peer, policy), nil
+}
+
+// classOf is the storage class that the volume of a claim is of, wherever it is; "" for the default one.
+func (m *Mover) classOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+	name := *claim.Spec.StorageClassName
+	if name == v1alpha1.StorageClassName {
+		return "", nil
+	}
+	var class storagev1.StorageClass
+	if err := m.fresh.Get(ctx, client.ObjectKey{Name: name}, &class); err != nil {
+		return "", fmt.Errorf("of which class the volume of claim %s/%s is: %w", claim.Namespace, claim.Name, err)
+	}
+	return class.Parameters[v1alpha1.ParameterClass], nil
+}
+
+// mayBe says why there is no volume of a claim's storage class at a node, and what to do; a *staysError, or an error of reading.
+func (m *Mover) mayBe(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error {
+	class, err := m.classOf(ctx, claim)
+	if err != nil || class == "" {
+		return err
+	}
+	if node == m.node {
+		var classes storagev1.StorageClassList
+		if err := m.fresh.List(ctx, &classes); err != nil {
+			return fmt.Errorf("storage classes: %w", err)
+		}
+		if _, none := behind(classes.Items, class); none != nil {
+			return &staysError{"its volume is of storage class " + class + ", and this cluster has no class of that name: make one, or move it to a peer that shares it"}
+		}
+		return nil
+	}
+	peer := strings.TrimPrefix(node, v1alpha1.VirtualNodePrefix)
+	var contracts v1alpha1.ContractList
+	if err := m.fresh.List(ctx, &contracts); err != nil {
+		return fmt.Errorf("contracts: %w", err)
+	}
+	for i := range contracts.Items {
+		if contracts.Items[i].Spec.Peer == peer && leftOf(&contracts.Items[i], class, nil) != nil {
+			return nil
+		}
+	}
+	return &staysError{"its volume is of storage class " + class + ", and the contract with " + peer + " grants none of that: `kith peer " + peer + " --storage " + class + "=AMOUNT` asks for some"}
 }
 
 // discardAt deletes a claim's files at a node where its volume is not, or not any more.

@@ -20,7 +20,8 @@ const (
 	attributePeer      = "peer" // its name here
 	attributeNamespace = "namespace"
 	attributeClaim     = "claim"
-	attributeUID       = "uid" // of the claim
+	attributeUID       = "uid"   // of the claim
+	attributeClass     = "class" // at the peer; left out for the default one
 )
 
 // annotationBacking on a volume at home names the claim whose volume it is, as "namespace/name".
@@ -67,21 +68,32 @@ func Words(held []corev1.PersistentVolume) string {
 	return strings.Join(words, ", ")
 }
 
-// asked is what a peer is asked for of a claim.
-func asked(claim *corev1.PersistentVolumeClaim, size resource.Quantity) *remote.Claim {
-	c := &remote.Claim{UID: claim.UID, Storage: size.String(), AccessModes: claim.Spec.AccessModes}
+// ClassOf is the storage class that a volume at a peer is of there; "" for the default one.
+func ClassOf(v *corev1.PersistentVolume) string {
+	if AtPeer(v) == "" {
+		return ""
+	}
+	return v.Spec.CSI.VolumeAttributes[attributeClass]
+}
+
+// asked is what a peer is asked for of a claim: a volume of that storage class there, "" for the default one.
+func asked(claim *corev1.PersistentVolumeClaim, class string, size resource.Quantity) *remote.Claim {
+	c := &remote.Claim{UID: claim.UID, Storage: size.String(), AccessModes: claim.Spec.AccessModes, Class: class}
 	if claim.Spec.VolumeMode != nil {
 		c.VolumeMode = *claim.Spec.VolumeMode
 	}
 	return c
 }
 
-// atPeer is the volume that stands for one at a peer.
-func atPeer(claim *corev1.PersistentVolumeClaim, name, peer string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
+// atPeer is the volume that stands for one at a peer, of a storage class there.
+func atPeer(claim *corev1.PersistentVolumeClaim, name, class, peer string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	v := volume(claim, name, policy)
 	v.Spec.PersistentVolumeSource.CSI = &corev1.CSIPersistentVolumeSource{
 		Driver: v1alpha1.StorageProvisioner, VolumeHandle: peer + "/" + claim.Namespace + "/" + claim.Name + "/" + string(claim.UID),
 		VolumeAttributes: map[string]string{attributePeer: peer, attributeNamespace: claim.Namespace, attributeClaim: claim.Name, attributeUID: string(claim.UID)},
+	}
+	if class != "" {
+		v.Spec.CSI.VolumeAttributes[attributeClass] = class
 	}
 	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: corev1.NodeSelectorOpIn, Values: []string{peer}}},
@@ -150,7 +162,7 @@ func Of(ctx context.Context, home client.Reader, pod *corev1.Pod, peer string) (
 		if at := AtPeer(&volume); at != peer {
 			return nil, &Elsewhere{name, peer}
 		}
-		all = append(all, Needed{name, asked(&claim, volume.Spec.Capacity[corev1.ResourceStorage])})
+		all = append(all, Needed{name, asked(&claim, ClassOf(&volume), volume.Spec.Capacity[corev1.ResourceStorage])})
 	}
 	return all, nil
 }

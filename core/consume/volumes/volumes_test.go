@@ -39,7 +39,11 @@ type peers struct {
 }
 
 func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote.Claim) (remote.ClaimState, error) {
-	p.asked = append(p.asked, fmt.Sprintf("claim %s %s/%s %s", peer, namespace, name, c.Storage))
+	of := ""
+	if c.Class != "" {
+		of = " of " + c.Class
+	}
+	p.asked = append(p.asked, fmt.Sprintf("claim %s %s/%s %s%s", peer, namespace, name, c.Storage, of))
 	return p.state, p.claim
 }
 

@@ -131,6 +131,11 @@ func (f *Facts) closed(at *Place) *api.Cause {
 		return about(api.CauseNotSelected, api.WhoYou, unmet(pod, node)...)
 	}
 	for _, claim := range f.Claims {
+		if claim.classless(at) {
+			c := about(api.CauseNoClass, api.WhoYou, claim.Name)
+			c.Detail = claim.Class
+			return c
+		}
 		if !claim.reaches(node) {
 			c := about(api.CauseVolumeElse, api.WhoYou, claim.Name)
 			c.Detail = volumes.AtPeer(claim.Volume)
@@ -242,6 +247,15 @@ func (c Claim) moves() *volumes.Move {
 
 func (c Claim) pending() api.Cause {
 	return api.Cause{Reason: api.CauseClaimPending, Who: api.WhoYou, Names: []string{c.Name}, Detail: string(c.Claim.Status.Phase)}
+}
+
+// classless reports whether a place has no storage of the class that the volume of a claim is to be of.
+func (c Claim) classless(at *Place) bool {
+	if c.Claim == nil || c.Claim.Spec.VolumeName != "" || !c.Movable {
+		return false
+	}
+	granted := at.Grants[corev1.ResourceName(api.StorageOf(c.Class))]
+	return at.Peer && granted.Sign() <= 0 || !at.Peer && !c.Home
 }
 
 // reaches reports whether the volume of a claim can be had on the node.

@@ -45,6 +45,7 @@ type Place struct {
 	Tunnel  bool                // of a peer: packets pass
 	Permit  offloading.Permit   // of a peer
 	Avoided bool                // of a peer: it refused one of the same controller lately
+	Grants  corev1.ResourceList // of a peer: what its contract does
 }
 
 // Claim is a PersistentVolumeClaim of the pod; nil ones are missing.
@@ -52,6 +53,10 @@ type Claim struct {
 	Name   string
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume // that it is bound to
+	// Movable says that its volume may be made at peers; of their storage class Class then, "" for the default one. Home says that home has such a class.
+	Movable bool
+	Class   string
+	Home    bool
 }
 
 // Of gives the state of the pod and the causes, the nearest first. There is at least one.

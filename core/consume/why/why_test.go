@@ -219,6 +219,14 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"alice"}}}}}}}
 			f.Claims = []Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}, Volume: v}}
 		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; VolumeElsewhere@bob(you) data"},
+		"a class of storage that neither home has nor bob shares": {func(f *Facts) {
+			f.Places[1].Grants = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+			f.Claims = []Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("kith-fast")}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}, Movable: true, Class: "fast"}}
+		}, "waiting; VolumeClass@alice(you) fast data; VolumeClass@bob(you) fast data"},
+		"storage that bob does not share, and no room at home": {func(f *Facts) {
+			f.full()
+			f.Claims = []Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("kith-fast")}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}, Movable: true, Home: true}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; VolumeClass@bob(you) data"},
 		"a volume at another peer": {func(f *Facts) {
 			v := &corev1.PersistentVolume{}
 			v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.StorageProvisioner, VolumeAttributes: map[string]string{"peer": "carol"}}

@@ -118,7 +118,7 @@ func peers(id string) *admissionv1.ValidatingAdmissionPolicy {
 	asked := func(name, expression string) string {
 		return `!variables.plain || variables.asked.all(k, !(` + name + `) || ` + strings.ReplaceAll(expression, "AMOUNT", "quantity(string(variables.asked[k]))") + `)`
 	}
-	const bytes = `k in ["memory", "ephemeral-storage", "storage"]`
+	const bytes = `k in ["memory", "ephemeral-storage", "storage"] || k.endsWith(".storageclass.storage.k8s.io/requests.storage")`
 	p.Spec.Validations = []admissionv1.Validation{
 		refuse(`oldObject != null || object.spec.id != "`+id+`"`, `spec.id: a Peer must be another cluster: this one has that ID`),
 		refuse(`variables.plain`, `spec.request.resources: an amount must be a quantity such as 2, 500m or 4Gi`),

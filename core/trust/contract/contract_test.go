@@ -136,6 +136,19 @@ func TestHowLongVolumesAreKeptIsATerm(t *testing.T) {
 	}
 }
 
+// Storage of a class is a resource as any other: documents of it are of the first version, and older readers take them.
+func TestStorageOfAClassIsAResource(t *testing.T) {
+	doc := between(someone(t), someone(t))
+	const fast = "fast.storageclass.storage.k8s.io/requests.storage"
+	doc.Resources[fast], doc.Prices[fast] = "2Gi", "0.1 EUR"
+	if err := doc.Validate(); err != nil || doc.Terms.DocumentVersion() != Version {
+		t.Errorf("%s: %v", doc.Terms.DocumentVersion(), err)
+	}
+	if is := PerHour(fast, doc.Prices[fast]); is != "0.1 EUR an hour for each GiB" {
+		t.Error(is)
+	}
+}
+
 func TestParseTakesNothingButTheCanonicalBytes(t *testing.T) {
 	doc, err := Canonical(between(someone(t), someone(t)))
 	if err != nil {

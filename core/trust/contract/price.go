@@ -58,6 +58,9 @@ func Unit(resource string) string {
 	case "memory", "storage", "ephemeral-storage":
 		return "GiB"
 	}
+	if strings.HasSuffix(resource, ".storageclass.storage.k8s.io/requests.storage") { // storage of one class, as a ResourceQuota names it
+		return "GiB"
+	}
 	return ""
 }
 

@@ -127,6 +127,14 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		}
 		return saying{"it cannot be on " + c.Laptop, "the volume of its claim " + listed(c.Names) + " is on another node", "let it run where its volume is"}
 	},
+	api.CauseNoClass: func(_ *api.Why, c *api.Cause) saying {
+		claim := "its claim " + listed(c.Names)
+		if c.Detail == "" {
+			return saying{"it cannot be on " + c.Laptop, "there is no storage for the volume of " + claim + " there", "`kith peer " + c.Laptop + " --storage AMOUNT` asks for some"}
+		}
+		return saying{"it cannot be on " + c.Laptop, claim + " is to have a volume of storage class " + c.Detail + ", and there is none of that there",
+			"at a peer `kith peer NAME --storage " + c.Detail + "=AMOUNT` asks for some; at home make a StorageClass of that name"}
+	},
 	api.CauseUnschedulable: func(_ *api.Why, c *api.Cause) saying {
 		return saying{c.Laptop + " finds no node of its own for it", c.Said, "end pods there, or share less: it granted more than it has room for now"}
 	},

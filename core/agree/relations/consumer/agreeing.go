@@ -94,13 +94,13 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 	}
 	for _, name := range slices.Sorted(maps.Keys(terms.Prices)) {
 		if had.Prices[name] != terms.Prices[name] {
-			sentences = append(sentences, fmt.Sprintf("%s costs %s", name, contract.PerHour(name, terms.Prices[name])))
+			sentences = append(sentences, fmt.Sprintf("%s costs %s", api.Called(name), contract.PerHour(name, terms.Prices[name])))
 		}
 	}
 	if terms.PodSecurity == contract.Privileged && had.PodSecurity != contract.Privileged {
 		sentences = append(sentences, "pods may run privileged there")
 	}
-	if _, lends := terms.Resources[api.Storage]; lends && terms.Keeps() < had.Keeps() {
+	if api.Lends(terms.Resources) && terms.Keeps() < had.Keeps() {
 		sentences = append(sentences, fmt.Sprintf("volumes are kept there for %s after the end, and not for %s", api.Span(terms.Keeps()), api.Span(had.Keeps())))
 	}
 	var classes []string
@@ -127,11 +127,11 @@ func dearer(prices map[string]string, most map[string]v1alpha1.UnitPrice) string
 		}
 		limit, named := most[name]
 		if !named {
-			return fmt.Sprintf("%s costs %s, and the most that is paid for it was not said", name, contract.PerHour(name, prices[name]))
+			return fmt.Sprintf("%s costs %s, and the most that is paid for it was not said", api.Called(name), contract.PerHour(name, prices[name]))
 		}
 		atMost, bad := contract.ParsePrice(string(limit))
 		if err != nil || bad != nil || price.Currency != atMost.Currency || price.Amount.Cmp(atMost.Amount) > 0 {
-			return fmt.Sprintf("%s costs %s, and at most %s is paid", name, contract.PerHour(name, prices[name]), limit)
+			return fmt.Sprintf("%s costs %s, and at most %s is paid", api.Called(name), contract.PerHour(name, prices[name]), limit)
 		}
 	}
 	return ""

@@ -404,7 +404,7 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 		Peer: peer.Name, Resources: resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
 		PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
 	}
-	if _, lends := resources[corev1.ResourceStorage]; lends {
+	if api.Lends(offer.Resources) {
 		adv.Spec.KeepVolumes = &metav1.Duration{Duration: offer.Keeps()}
 	}
 	if none != nil {

@@ -27,6 +27,13 @@ func (p *Provider) would(ctx context.Context, id identity.ID) (w Would, err erro
 		return w, err
 	}
 	w.In.Asked = corev1.ResourceList{corev1.ResourceStorage: anyStorage} // which only those get who ask for it
+	if w.In.Policy != nil {
+		for name := range w.In.Policy.Spec.Amounts {
+			if _, storage := api.StorageClass(name); storage {
+				w.In.Asked[corev1.ResourceName(name)] = anyStorage
+			}
+		}
+	}
 	w.Offer, w.Parts, w.No = sharing.Weigh(w.In)
 	if err := p.mayAsk(peering.Caller{ID: id}, peering.TetherNone); err != nil {
 		w.No = &sharing.Refusal{Why: api.NoOfferTethered, Reason: err.Error()}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/ledger"
@@ -45,7 +46,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	runs, _ := sharing.Until(policy, at, until) // whenever it is signed it ends with the policy's hours
 	amounts := record.Amounts(resources)
 	terms := contract.Terms{Resources: amounts, PodSecurity: string(sharing.Level(policy)), Prices: sharing.Prices(policy, amounts)}
-	if _, lends := resources[corev1.ResourceStorage]; lends {
+	if api.Lends(amounts) {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
@@ -160,6 +161,21 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 	return all, same, len(holders)
 }
 
+// classes are the storage classes of this cluster whose volumes peers can have: Kith's own are of others, or of guests already.
+func (p *Provider) classes(ctx context.Context) ([]string, error) {
+	var all storagev1.StorageClassList
+	if err := p.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("see which storage classes there are here: %w", err)
+	}
+	names := []string{}
+	for i := range all.Items {
+		if _, ofGuests := v1alpha1.ClassOfGuests(all.Items[i].Name); !ofGuests && all.Items[i].Provisioner != v1alpha1.StorageProvisioner {
+			names = append(names, all.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
 // Supply is what there is to promise here, but for what is granted of it.
 func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) {
 	var nodes corev1.NodeList
@@ -176,5 +192,8 @@ func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) 
 		there.Nodes[corev1.ResourceStorage] = there.Nodes[corev1.ResourceEphemeralStorage] // of the same disks; no node says how much it has for volumes
 	}
 	there.Own = supply.Own(pods.Items, nodes.Items)
+	if there.Classes, err = p.classes(ctx); err != nil {
+		return there, err
+	}
 	return there, nil
 }

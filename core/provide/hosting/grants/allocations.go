@@ -31,7 +31,7 @@ type Allocations struct {
 	mu        sync.Mutex
 	pods      map[types.NamespacedName]allocation
 	sums      map[string]corev1.ResourceList
-	storage   map[string]resource.Quantity // of claims, by contract
+	storage   map[string]corev1.ResourceList // of claims, by contract
 	refused   map[types.NamespacedName]RefusedPod
 	onRefused func()       // called when refused has changed, with mu held
 	changed   queues.Inbox // of contracts, by ID
@@ -53,7 +53,7 @@ func NewAllocations() *Allocations {
 	return &Allocations{
 		pods:      map[types.NamespacedName]allocation{},
 		sums:      map[string]corev1.ResourceList{},
-		storage:   map[string]resource.Quantity{},
+		storage:   map[string]corev1.ResourceList{},
 		refused:   map[types.NamespacedName]RefusedPod{},
 		onRefused: func() {},
 	}
@@ -224,15 +224,17 @@ func (b *Allocations) sum(e allocation, change func(*resource.Quantity, resource
 // MarkDirty queues the contract (its spec.id) for its use to be written into its status.
 func (b *Allocations) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
 
-// SetStorage notes what the claims under the contract (its spec.id) ask for together.
-func (b *Allocations) SetStorage(contract string, sum resource.Quantity) {
+// SetStorage notes what the claims under the contract (its spec.id) ask for together, by the resource that their class takes of.
+func (b *Allocations) SetStorage(contract string, sums corev1.ResourceList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if was := b.storage[contract]; was.Cmp(sum) == 0 {
+	sums = maps.Clone(sums)
+	maps.DeleteFunc(sums, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
+	if equality.Semantic.DeepEqual(b.storage[contract], sums) {
 		return
 	}
-	b.storage[contract] = sum
-	if sum.IsZero() {
+	b.storage[contract] = sums
+	if len(sums) == 0 {
 		delete(b.storage, contract)
 	}
 	b.MarkDirty(contract)
@@ -243,11 +245,11 @@ func (b *Allocations) Used(contract string) corev1.ResourceList {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	used := b.sums[contract].DeepCopy()
-	if sum, some := b.storage[contract]; some {
+	for name, sum := range b.storage[contract] {
 		if used == nil {
 			used = corev1.ResourceList{}
 		}
-		used[corev1.ResourceStorage] = sum.DeepCopy()
+		used[name] = sum.DeepCopy()
 	}
 	return used
 }

@@ -8,6 +8,7 @@ import (
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 )
@@ -158,8 +159,10 @@ func eachImage(spec *corev1.PodSpec, do func(field string, image *string, policy
 
 // checkClaims refuses claims under a contract that grants no storage: there can be none of them.
 func checkClaims(spec *corev1.PodSpec, limit corev1.ResourceList) *grants.Refusal {
-	if granted := limit[corev1.ResourceStorage]; granted.Sign() > 0 {
-		return nil
+	for name, granted := range limit {
+		if _, storage := api.StorageClass(string(name)); storage && granted.Sign() > 0 {
+			return nil
+		}
 	}
 	for i := range spec.Volumes {
 		if spec.Volumes[i].PersistentVolumeClaim != nil {

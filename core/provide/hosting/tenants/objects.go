@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"fmt"
+	"maps"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,13 +77,20 @@ func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
 	for _, none := range []corev1.ResourceName{corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers, corev1.ResourceRequestsStorage} {
 		hard[none] = *resource.NewQuantity(0, resource.DecimalSI)
 	}
-	if storage, ok := limit[corev1.ResourceStorage]; ok {
-		hard[corev1.ResourceRequestsStorage] = storage.DeepCopy()
-	}
+	classes := corev1.ResourceList{} // of guests' volumes, by their storage class
 	for name, q := range limit {
+		if class, storage := api.StorageClass(string(name)); storage {
+			sum := hard[corev1.ResourceRequestsStorage]
+			sum.Add(q)
+			hard[corev1.ResourceRequestsStorage] = sum
+			classes[corev1.ResourceName(api.StorageOf(v1alpha1.GuestClass(class)))] = q.DeepCopy()
+		}
 		if api.Extended(string(name)) {
 			hard[corev1.DefaultResourceRequestsPrefix+name] = q.DeepCopy()
 		}
+	}
+	if _, one := classes[corev1.ResourceName(api.StorageOf(v1alpha1.GuestStorageClass))]; !one || len(classes) > 1 { // else the sum says it
+		maps.Copy(hard, classes)
 	}
 	return hard
 }

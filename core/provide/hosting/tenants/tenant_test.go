@@ -196,6 +196,13 @@ func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
 	if q := devices["requests.nvidia.com/gpu"]; q.Value() != 2 || len(devices) != len(got)+1 {
 		t.Errorf("of devices: %v", devices)
 	}
+	const of = ".storageclass.storage.k8s.io/requests.storage"
+	classes := quotaFor(list("pods", "7", "storage", "5Gi", "fast"+of, "2Gi"))
+	for name, want := range list("requests.storage", "7Gi", "guests.kith.dev"+of, "5Gi", "fast.guests.kith.dev"+of, "2Gi") {
+		if q, ok := classes[name]; !ok || q.Cmp(want) != 0 || len(classes) != len(got)+2 {
+			t.Errorf("%s: %s of %v", name, q.String(), classes)
+		}
+	}
 	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
 		t.Error("a contract that names no storage allows some")
 	}

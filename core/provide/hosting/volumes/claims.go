@@ -108,6 +108,9 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 		return state, fmt.Errorf("claim %s/%s: %w", tw.Name, name, err)
 	case !theirs(&is, terms.Consumer):
 		return state, &api.Error{Code: api.CodeConflict, Message: "claim " + name, Reason: "the owner here has a claim of that name in the namespace"}
+	case is.Labels[v1alpha1.LabelHomeClaim] == string(claim.UID) && is.DeletionTimestamp == nil && classOf(&is) != claim.Class:
+		return state, &api.Error{Code: api.CodeConflict, Message: "claim " + name,
+			Reason: "its volume here is of " + classWords(classOf(&is)) + ", and " + classWords(claim.Class) + " is asked for", Do: "make another claim: a volume stays of its class"}
 	case is.Labels[v1alpha1.LabelHomeClaim] == string(claim.UID) && is.DeletionTimestamp == nil:
 		return c.grow(ctx, terms, &is, size)
 	default:
@@ -117,13 +120,15 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 	if err != nil {
 		return state, err
 	}
-	if kept != nil { // a claim of another size would not be given it, and this one grows then
+	of := claim.Class
+	if kept != nil { // a claim of another size or class would not be given it, and this one grows then
 		size = kept.Spec.Capacity[corev1.ResourceStorage]
+		of, _ = v1alpha1.ClassOfGuests(kept.Spec.StorageClassName)
 	}
-	if err := c.fits(ctx, terms, nil, size); err != nil {
+	if err := c.fits(ctx, terms, of, nil, size); err != nil {
 		return state, err
 	}
-	class, err := c.class(ctx)
+	class, err := c.class(ctx, of)
 	if err != nil {
 		return state, err
 	}
@@ -173,16 +178,41 @@ func theirs(o metav1.Object, consumer grants.Consumer) bool {
 	return l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && l[v1alpha1.LabelConsumer] == consumer.Compact && l[v1alpha1.LabelHomeClaim] != ""
 }
 
-// fits says why so much is beyond the contract, or nil; is, if any, is the claim that is to grow to it.
-func (c *Claims) fits(ctx context.Context, terms *grants.Terms, is *corev1.PersistentVolumeClaim, size resource.Quantity) error {
-	allowed, granted := terms.Limit[corev1.ResourceStorage]
-	if !granted || allowed.Sign() <= 0 {
-		return &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage 20Gi"}
+// classOf is the class of this cluster that the volume of a claim here is of, "" for the default class.
+func classOf(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Spec.StorageClassName == nil {
+		return ""
 	}
-	used, have, err := c.used(ctx, terms.Consumer.Compact, terms.Contract)
+	class, _ := v1alpha1.ClassOfGuests(*claim.Spec.StorageClassName)
+	return class
+}
+
+func classWords(class string) string {
+	if class == "" {
+		return "the default class"
+	}
+	return "storage class " + class
+}
+
+// fits says why so much of a class is beyond the contract, or nil; is, if any, is the claim that is to grow to it.
+func (c *Claims) fits(ctx context.Context, terms *grants.Terms, class string, is *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+	name, option := corev1.ResourceName(api.StorageOf(class)), ""
+	allowed, granted := terms.Limit[name]
+	if class != "" {
+		option = class + "="
+	}
+	if !granted || allowed.Sign() <= 0 {
+		no := &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage " + option + "20Gi"}
+		if class != "" {
+			no.Reason += " of storage class " + class
+		}
+		return no
+	}
+	all, have, err := c.used(ctx, terms.Consumer.Compact, terms.Contract)
 	if err != nil {
 		return err
 	}
+	used := all[name]
 	sum, asks := used.DeepCopy(), "asks for "+size.String()
 	sum.Add(size)
 	if is != nil {
@@ -198,8 +228,8 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, is *corev1.Persi
 	}
 	no := &api.Error{
 		Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s would be exceeded", terms.Contract),
-		Reason: fmt.Sprintf("storage: the claim %s, %s of %s is in use", asks, used.String(), allowed.String()),
-		Do:     "ask for more: kith peer NAME --storage AMOUNT",
+		Reason: fmt.Sprintf("%s: the claim %s, %s of %s is in use", api.Called(string(name)), asks, used.String(), allowed.String()),
+		Do:     "ask for more: kith peer NAME --storage " + option + "AMOUNT",
 	}
 	if have >= most {
 		no.Do = ""
@@ -213,27 +243,31 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, is *corev1.Persi
 // mounted takes memory of the kernel, which is nobody's.
 const moreClaims = 10
 
-// used sums up what the claims of a consumer ask for that are under a contract now, and counts them. A claim outlives the contract that it was
+// used sums up, by class, what the claims of a consumer ask for that are under a contract now, and counts them. A claim outlives the contract that it was
 // made under when the next takes over its namespace.
-func (c *Claims) used(ctx context.Context, consumer, contract string) (sum resource.Quantity, have int, err error) {
+func (c *Claims) used(ctx context.Context, consumer, contract string) (sums corev1.ResourceList, have int, err error) {
 	var claims corev1.PersistentVolumeClaimList
 	if err := c.live.List(ctx, &claims, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer}); err != nil {
-		return sum, 0, fmt.Errorf("summing up claims: %w", err)
+		return nil, 0, fmt.Errorf("summing up claims: %w", err)
 	}
+	sums = corev1.ResourceList{}
 	for i := range claims.Items {
-		if c.contracts.Twin(claims.Items[i].Namespace).Contract == contract {
-			sum.Add(claims.Items[i].Spec.Resources.Requests[corev1.ResourceStorage])
+		if claim := &claims.Items[i]; c.contracts.Twin(claim.Namespace).Contract == contract {
+			name := corev1.ResourceName(api.StorageOf(classOf(claim)))
+			sum := sums[name]
+			sum.Add(claim.Spec.Resources.Requests[corev1.ResourceStorage])
+			sums[name] = sum
 			have++
 		}
 	}
-	return sum, have, nil
+	return sums, have, nil
 }
 
 // count has the contract say how much of its storage is in use.
 func (c *Claims) count(ctx context.Context, consumer, contract string) error {
-	sum, _, err := c.used(ctx, consumer, contract)
+	sums, _, err := c.used(ctx, consumer, contract)
 	if err == nil {
-		c.allocations.SetStorage(contract, sum)
+		c.allocations.SetStorage(contract, sums)
 	}
 	return err
 }

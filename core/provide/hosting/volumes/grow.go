@@ -35,7 +35,7 @@ func (c *Claims) grow(ctx context.Context, terms *grants.Terms, is *corev1.Persi
 	if size.Cmp(asks) <= 0 && asks.Cmp(has) <= 0 {
 		return state, nil
 	}
-	class, err := c.class(ctx)
+	class, err := c.class(ctx, classOf(is))
 	if err != nil {
 		return state, err
 	}
@@ -59,7 +59,7 @@ func (c *Claims) askMore(ctx context.Context, terms *grants.Terms, class *storag
 	if !volumes.MayGrow(class) {
 		return nil, &api.Error{Code: api.CodeForbidden, Message: "claim " + is.Name, Reason: "the storage class here lets no volumes grow (allowVolumeExpansion)"}
 	}
-	if err := c.fits(ctx, terms, is, size); err != nil {
+	if err := c.fits(ctx, terms, classOf(is), is, size); err != nil {
 		return nil, err
 	}
 	next := is.DeepCopy()

@@ -32,13 +32,19 @@ var ofConsumer = []string{
 func (c *Claims) Watch(mgr manager.Manager) error {
 	guests := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		v, ok := o.(*corev1.PersistentVolume)
-		return ok && v.Spec.StorageClassName == v1alpha1.GuestStorageClass
+		return ok && ofGuests(v)
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-volumes").
 		For(&corev1.PersistentVolume{}, builder.WithPredicates(guests)).
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(c.under), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(c.reconcile))
+}
+
+// ofGuests reports whether a volume was made for a guest.
+func ofGuests(v *corev1.PersistentVolume) bool {
+	_, is := v1alpha1.ClassOfGuests(v.Spec.StorageClassName)
+	return is
 }
 
 // under are the volumes of the peer that a contract is with: the next one may say otherwise how long they are kept.
@@ -169,7 +175,7 @@ func (c *Claims) kept(ctx context.Context, consumer, home, name string, uid type
 	}
 	for i := range volumes.Items {
 		v := &volumes.Items[i]
-		if v.DeletionTimestamp == nil && v.Spec.StorageClassName == v1alpha1.GuestStorageClass && v.Annotations[v1alpha1.AnnotationHomeClaim] == home+"/"+name &&
+		if v.DeletionTimestamp == nil && ofGuests(v) && v.Annotations[v1alpha1.AnnotationHomeClaim] == home+"/"+name &&
 			(v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeAvailable) && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 			return v, nil
 		}

@@ -77,6 +77,9 @@ func (p *provider) says(method, by, contract, claim, uid, storage string) (int, 
 	p.Helper()
 	path := fmt.Sprintf("/kith/v2/namespaces/shop/claims/%s?contract=%s", claim, contract)
 	body := fmt.Sprintf(`{"uid":%q,"storage":%q,"accessModes":["ReadWriteOnce"]}`, uid, storage)
+	if class, amount, of := strings.Cut(storage, "="); of { // of a storage class
+		body = fmt.Sprintf(`{"uid":%q,"storage":%q,"accessModes":["ReadWriteOnce"],"class":%q}`, uid, amount, class)
+	}
 	if method == "DELETE" {
 		path, body = path+"&uid="+uid, ""
 	}
@@ -111,7 +114,7 @@ func (p *provider) bind(by, name, volume string) {
 	claim := p.claimOf(by, name)
 	claim.Spec.VolumeName = volume
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}, Spec: corev1.PersistentVolumeSpec{
-		StorageClassName: v1alpha1.GuestStorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, Capacity: claim.Spec.Resources.Requests,
+		StorageClassName: *claim.Spec.StorageClassName, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, Capacity: claim.Spec.Resources.Requests,
 		ClaimRef: &corev1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 	}}
 	if err := errors.Join(p.client.Update(p.Context(), claim), p.client.Create(p.Context(), v)); err != nil {
@@ -250,7 +253,7 @@ func TestNothingIsLentThatTheContractDoesNotName(t *testing.T) {
 	p := newProvider(t)
 	terms := *p.contracts.Of("bob-1")
 	terms.Limit = hostingtest.List("cpu", "1", "pods", "5")
-	if err := p.fits(t.Context(), &terms, nil, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
+	if err := p.fits(t.Context(), &terms, "", nil, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
 		t.Error(err)
 	}
 }
