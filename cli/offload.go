@@ -28,8 +28,11 @@ list those that are offloaded.
 Volumes stay at home, and with them pods that have claims, unless --volumes anywhere says otherwise: then the volume of a new
 claim is made where its first pod goes, at a peer within what the contract grants of storage, and its pods stay there.
 
+With --strategy local all its pods stay at home, and the namespace is at peers all the same, with its services and what is labelled
+kith.dev/reflect=true: so pods of other namespaces that run there find them, as they do at home.
+
 Doing it again changes the options. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name\n  kith offload shop --spread",
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

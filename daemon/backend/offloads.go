@@ -100,7 +100,7 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 			v.Why += ": " + held
 		}
 	case v.Strategy == api.StrategyLocal:
-		v.Why = "the strategy keeps pods at home"
+		v.Why = "its pods stay at home, and its services are at peers too"
 	case !slices.ContainsFunc(contracts, func(ctr *v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
 		v.Why = "no peer provides anything yet"
 	default:
@@ -178,9 +178,13 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	if err := c.Offloading.WaitInForce(ctx, nso); err != nil {
 		return api.Offload{}, internal(err)
 	}
-	b.Publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "pods of namespace " + namespace + " may run at peers"})
-	if o.Mapping == api.MappingSameName { // whether a peer allows it is better known now than when the first pod waits
-		report(api.Progress{Message: "asking peers for the name " + namespace})
+	news := "pods of namespace " + namespace + " may run at peers"
+	if o.Strategy == api.StrategyLocal {
+		news = "the services of namespace " + namespace + " are at peers too, and its pods stay at home"
+	}
+	b.Publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: news})
+	if o.Mapping == api.MappingSameName || o.Strategy == api.StrategyLocal { // whether a peer allows it is better known now than when the first pod waits
+		report(api.Progress{Message: "asking peers for namespace " + namespace})
 		c.Fleet.Open(ctx, namespace, o.Peers)
 		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
 			return api.Offload{}, internal(err)

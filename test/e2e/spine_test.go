@@ -96,6 +96,7 @@ func shareAWebApplication(t *testing.T, lan lab.Family, both bool) {
 	t.Run("kubectl top and autoscalers know what pods use, at home and abroad", func(t *testing.T) { topAndAutoscalers(t, alice, home, away) })
 	t.Run("no part of the engine waits for a limit of its own", func(t *testing.T) { nobodyWaitsForItself(t, alice) })
 	t.Run("nobody's namespace is taken over", func(t *testing.T) { nobodysNamespaceIsTakenOver(t, alice, bob) })
+	t.Run("services of a namespace whose pods stay at home are at the peer", func(t *testing.T) { servicesWithoutPods(t, l, away.Metadata.Name) })
 	t.Run("killing the daemons restarts no pod", func(t *testing.T) { killDaemons(t, l) })
 	t.Run("namespaces come and go", func(t *testing.T) { namespacesComeAndGo(t, l) })
 	t.Run("unpeer brings all home and leaves nothing", func(t *testing.T) {

@@ -236,7 +236,22 @@ func (f *Fleet) Open(ctx context.Context, namespace string, peers []string) {
 	asking.Wait()
 }
 
-// Review makes all members check whether the twin of a home namespace is still needed, and release it if not; or whether there are custom resources for one.
+// reflects lists the namespaces of home whose pods stay here, and whose services are at peers.
+func (f *Fleet) reflects() (namespaces []string) {
+	var all v1alpha1.NamespaceOffloadingList
+	if err := f.Client.List(f.ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		f.Log.Warn("which namespaces are at peers without their pods is not known", "err", err)
+		return nil
+	}
+	for i := range all.Items {
+		if all.Items[i].Spec.Strategy == v1alpha1.StrategyLocal {
+			namespaces = append(namespaces, all.Items[i].Namespace)
+		}
+	}
+	return namespaces
+}
+
+// Review makes all members check whether the twin of a home namespace is needed, and make or release it; or whether there are custom resources for one.
 func (f *Fleet) Review(namespace string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

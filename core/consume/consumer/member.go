@@ -110,7 +110,10 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return there.Upgrade(ctx, custom.Path, custom.Protocol)
 		},
 		Abroad: func(namespace string) bool { return m.node.Twin(namespace) != "" },
-		Permit: permitted,
+		Permit: func(namespace string) bool {
+			permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
+			return err == nil && (permit == offloading.Granted || permit == offloading.Reflected)
+		},
 		Ensure: func(ctx context.Context, namespace string) error { return m.node.Open(ctx, namespace) },
 
 		Recorder: recorder, Log: f.Log,
@@ -133,6 +136,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.Permits.Of(ctx, namespace, peer.Name)
 		},
+		Reflects: func() []string { return f.reflects() },
 		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
 			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
 		},

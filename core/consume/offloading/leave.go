@@ -22,6 +22,8 @@ const (
 	Withdrawn Permit = iota
 	// Refused: pods that run there may stay; no others may go, or wait on the peer's node.
 	Refused
+	// Reflected: as Refused; but a twin of the namespace is there, with its services, for what else runs there of this cluster.
+	Reflected
 	// Ending: no more pods may go; all that are on the peer's node will be evicted in a moment.
 	Ending
 	// Granted: they may go.
@@ -51,13 +53,12 @@ func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) 
 		return Withdrawn, strings.ReplaceAll(notOffloaded, "NAMESPACE", namespace)
 	case nso.DeletionTimestamp != nil:
 		return Ending, fmt.Sprintf("namespace %s is being brought home", namespace)
+	case len(nso.Spec.Peers) > 0 && !slices.Contains(nso.Spec.Peers, peer):
+		return Refused, fmt.Sprintf("namespace %s is offloaded to %s, not to %s", namespace, strings.Join(nso.Spec.Peers, ", "), peer)
 	case nso.Spec.Strategy == v1alpha1.StrategyLocal:
-		return Refused, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
+		return Reflected, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
 	}
-	if len(nso.Spec.Peers) == 0 || slices.Contains(nso.Spec.Peers, peer) {
-		return Granted, ""
-	}
-	return Refused, fmt.Sprintf("namespace %s is offloaded to %s, not to %s", namespace, strings.Join(nso.Spec.Peers, ", "), peer)
+	return Granted, ""
 }
 
 // Permits reads which namespaces may go where.

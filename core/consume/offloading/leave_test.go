@@ -31,12 +31,13 @@ func TestWhatANamespaceMayDoAtAPeer(t *testing.T) {
 		want Permit
 		why  string
 	}{
-		"never offloaded":   {nil, Withdrawn, "namespace shop is not offloaded"},
-		"to all":            {offloaded(v1alpha1.NamespaceOffloadingSpec{}), Granted, ""},
-		"to it":             {offloaded(v1alpha1.NamespaceOffloadingSpec{Peers: []string{"carol", "bob"}}), Granted, ""},
-		"to others":         {offloaded(v1alpha1.NamespaceOffloadingSpec{Peers: []string{"carol", "dave"}}), Refused, "to carol, dave, not to bob"},
-		"for services only": {offloaded(v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyLocal}), Refused, "strategy Local"},
-		"ending":            {going, Ending, "brought home"},
+		"never offloaded":         {nil, Withdrawn, "namespace shop is not offloaded"},
+		"to all":                  {offloaded(v1alpha1.NamespaceOffloadingSpec{}), Granted, ""},
+		"to it":                   {offloaded(v1alpha1.NamespaceOffloadingSpec{Peers: []string{"carol", "bob"}}), Granted, ""},
+		"to others":               {offloaded(v1alpha1.NamespaceOffloadingSpec{Peers: []string{"carol", "dave"}}), Refused, "to carol, dave, not to bob"},
+		"for services only":       {offloaded(v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyLocal}), Reflected, "strategy Local"},
+		"for services, of others": {offloaded(v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyLocal, Peers: []string{"carol"}}), Refused, "to carol, not to bob"},
+		"ending":                  {going, Ending, "brought home"},
 	} {
 		permit, why := PermitOf("shop", c.nso, "bob")
 		if permit != c.want || !strings.Contains(why, c.why) || (why == "") != (permit == Granted) {

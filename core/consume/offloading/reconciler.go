@@ -50,7 +50,8 @@ const cacheLag = 500 * time.Millisecond
 
 // Twins are the twin namespaces at all peers.
 type Twins interface {
-	// Review releases the twins of a home namespace that it does not need any more: now, or when their peer can be reached.
+	// Review releases the twins of a home namespace that it does not need any more, and makes those that it needs without a pod: now, or when their peer
+	// can be reached.
 	Review(namespace string)
 }
 
@@ -146,6 +147,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 	if err := r.begin(ctx, &ns, &nso); err != nil {
 		return false, err
 	}
+	r.twins.Review(ns.Name) // it may be reflected where none of its pods goes, or not any more
 	return false, r.freeWaiting(ctx, &nso)
 }
 
@@ -188,9 +190,13 @@ func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alp
 	if err := r.mark(ctx, ns, &nso.Spec); err != nil {
 		return err
 	}
+	says := "new pods of this namespace may run at peers"
+	if nso.Spec.Strategy == v1alpha1.StrategyLocal {
+		says = "the services of this namespace are at peers too, and its pods stay at home"
+	}
 	if !meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{
 		Type: conditionLabelled, Status: metav1.ConditionTrue, Reason: "Offloaded", ObservedGeneration: nso.Generation,
-		Message: "new pods of this namespace may run at peers",
+		Message: says,
 	}) {
 		return nil
 	}

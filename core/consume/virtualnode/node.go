@@ -65,6 +65,9 @@ type Config struct {
 	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
 	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
 
+	// Reflects lists the home namespaces that may have a twin without any pods (offloading.Reflected); nil: there are none.
+	Reflects func() []string
+
 	// Avoid makes new pods of a controller in a home namespace avoid this node, and returns since when they do; after a conflict it is called
 	// again. nil: not possible, and pods that the peer refuses stay pending.
 	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)

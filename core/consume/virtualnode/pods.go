@@ -57,7 +57,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	case permit == offloading.Withdrawn:
 		return n.withdraw(ctx, k, why)
 	case k.name == "":
-		return n.review(ctx, k.namespace)
+		return n.review(ctx, k.namespace, permit)
 	}
 
 	home := n.pods.Get(k.namespace, k.name)

@@ -124,7 +124,7 @@ func (n *Node) allTwins() []*twin {
 func (n *Node) Open(ctx context.Context, home string) error {
 	_, err, _ := n.opening.Do(home, func() (any, error) {
 		permit, why, err := n.cfg.Permit(ctx, home)
-		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && n.twin(home) == nil) {
+		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && permit != offloading.Reflected && n.twin(home) == nil) {
 			err = errors.New(why)
 		}
 		if err != nil {
@@ -187,6 +187,7 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
 		n.cfg.Twins.Gone(was.Home)
 		n.enqueue(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
+		n.Review(was.Home)
 	}
 }
 
@@ -195,6 +196,11 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 func (n *Node) synced() {
 	for _, t := range n.allTwins() {
 		n.Review(t.home)
+	}
+	if n.cfg.Reflects != nil {
+		for _, home := range n.cfg.Reflects() {
+			n.Review(home)
+		}
 	}
 	n.enqueue(n.pods.All())
 	n.Recheck()
@@ -265,7 +271,7 @@ func (n *Node) enqueue(pods []*corev1.Pod) {
 }
 
 // Review has the twin of a home namespace given up if the namespace is gone, or stays at home: at once, if its peer can be
-// reached and its pods have ended, else then.
+// reached and its pods have ended, else then. One that is to be there without pods is made.
 func (n *Node) Review(home string) {
 	n.queue.Forget(key{namespace: home})
 	n.queue.Add(key{namespace: home})
@@ -276,9 +282,12 @@ const newFor = 2 * time.Second
 
 // review gives up a twin that nobody needs: of a namespace that is gone at home, or going, or stays at home again. What is there
 // at the peer is compared with what is wanted here, so nothing has to be remembered for it, by either side. A twin without pods is
-// kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
-func (n *Node) review(ctx context.Context, home string) error {
+// kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there. One that is wanted without pods is made.
+func (n *Node) review(ctx context.Context, home string, permit offloading.Permit) error {
 	t := n.twin(home)
+	if t == nil && permit == offloading.Reflected && n.view.HasSynced() {
+		return n.Open(ctx, home)
+	}
 	if t == nil || n.terminating(t) || !n.view.HasSynced() || !n.pods.hasSynced.Load() {
 		return nil // what changes that brings us back
 	}
@@ -293,7 +302,7 @@ func (n *Node) review(ctx context.Context, home string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("look at namespace %s: %w", home, err)
 	}
-	if err == nil && ns.DeletionTimestamp == nil && ns.Labels[v1alpha1.LabelOffload] == "true" {
+	if err == nil && ns.DeletionTimestamp == nil && ns.Labels[v1alpha1.LabelOffload] == "true" && permit != offloading.Refused {
 		n.settle(t)
 		if !adopted {
 			n.cfg.Twins.Found(home, t.name, t.settled)

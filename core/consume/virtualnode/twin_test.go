@@ -69,6 +69,8 @@ type stand struct {
 	home  *fake.Clientset
 	twins *askedTwins
 	peer  *io.PipeWriter
+
+	permits sync.Map // of namespaces, where it is another than Granted
 }
 
 const synced = `{"kind":"Synced"}`
@@ -132,7 +134,19 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 		s.node, err = New(Config{
 			Home: s.home, Abroad: peerAt(t, "https://bob", away{}), View: view, Twins: s.twins, PeerName: "bob", NodeName: "kith-bob",
 			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(1000), Log: slog.New(slog.DiscardHandler),
+			Reflects: func() (all []string) {
+				s.permits.Range(func(namespace, permit any) bool {
+					if permit == offloading.Reflected {
+						all = append(all, namespace.(string))
+					}
+					return true
+				})
+				return all
+			},
 			Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
+				if permit, is := s.permits.Load(namespace); is {
+					return permit.(offloading.Permit), "why of " + namespace, nil
+				}
 				if slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool { return ns.Name == namespace }) {
 					return offloading.Granted, "", nil
 				}
@@ -209,6 +223,58 @@ func TestATwinOutlivesItsLastPodAndNotItsNamespace(t *testing.T) {
 		s.say(offloadedLine("shop", "web", `"gone":true,`))
 		s.want("release shop")
 	}, going)
+}
+
+// TestANamespaceIsAtAPeerWithoutItsPods: its twin is made without any, as soon as the peer has told what it has, and again when it is taken away there;
+// it is given up when the peer is none of those it is to be at any more.
+func TestANamespaceIsAtAPeerWithoutItsPods(t *testing.T) {
+	standing(t, func(s *stand) {
+		s.permits.Store("db", offloading.Reflected)
+		s.node.Review("db")
+		s.want() // the peer may have it
+		s.twins.answer(errors.New("429: too many calls"))
+		s.say(synced)
+		s.want("ensure db")
+		s.twins.answer(nil)
+		time.Sleep(time.Minute)
+		s.want("ensure db")
+		s.say(twinLine("db", ""))
+		time.Sleep(time.Minute)
+		s.want()
+		if left := s.node.Left(); len(left) != 0 {
+			s.Errorf("left: %+v", left)
+		}
+		s.say(twinLine("db", `"gone":true,`))
+		s.want("gone db", "ensure db")
+		s.say(twinLine("db", ""))
+		s.permits.Store("db", offloading.Refused)
+		s.node.Review("db")
+		time.Sleep(time.Minute)
+		s.want("release db")
+		s.say(twinLine("db", `"gone":true,`))
+		time.Sleep(time.Minute)
+		s.want("gone db")
+		s.permits.Store("db", offloading.Reflected)
+		s.node.Review("db")
+		s.want("ensure db")
+	}, offloadedNamespace("db"))
+}
+
+// TestATwinOfPodsStaysUntilTheyEnd, where no more may go.
+func TestATwinOfPodsStaysUntilTheyEnd(t *testing.T) {
+	standing(t, func(s *stand) {
+		s.permits.Store("shop", offloading.Refused)
+		s.say(twinLine("shop", ""), offloadedLine("shop", "web", ""), synced)
+		time.Sleep(time.Minute)
+		if calls := s.twins.since(); slices.Contains(calls, "release shop") {
+			s.Errorf("asked %q", calls)
+		}
+		s.say(offloadedLine("shop", "web", `"gone":true,`))
+		time.Sleep(time.Minute)
+		if calls := s.twins.since(); !slices.Contains(calls, "release shop") {
+			s.Errorf("asked %q", calls)
+		}
+	}, offloadedNamespace("shop"))
 }
 
 // TestANamespaceThatComesBackWaitsForTheEndOfItsFormerTwin, and asks for the next at once.
