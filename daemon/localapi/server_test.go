@@ -95,7 +95,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("peers", len(peers), 1, err)
 	peer, err := c.Peer(ctx, "BOBBOBB")
 	check("peer", peer.Name, "bob", err)
-	added, err := c.AddPeer(ctx, "[fe80::1%eth0]:6450")
+	added, err := c.AddPeer(ctx, api.AddPeer{Address: "[fe80::1%eth0]:6450"})
 	check("add", []string(added.Addresses), []string{"[fe80::1%eth0]:6450"}, err)
 	peer, err = c.Peer(ctx, "[fe80::1%eth0]:6450")
 	check("peer by address", peer.Name, "added", err)
