@@ -42,6 +42,7 @@ import (
 	"kith.dev/core/consume/netpolicy"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/reflection"
+	"kith.dev/core/consume/room"
 	"kith.dev/core/consume/volumes"
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/installed"
@@ -328,7 +329,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}),
 	})
 	c.NotRenewed = c.peers.Consumer.NotRenewed
-	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
+	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName

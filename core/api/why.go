@@ -76,6 +76,7 @@ const (
 	CauseOnlyAbroad    CauseReason = "OnlyAbroad"      // its strategy keeps them from running at home
 	CauseNoPeer        CauseReason = "NoPeer"          // there is no contract with any peer
 	CauseNoRoom        CauseReason = "NoRoom"          // Short says of what, and how much is free
+	CauseRoomAsked     CauseReason = "RoomAsked"       // PeeringPolicies, Names, ask peers for more room while pods wait; Detail is their state
 	CauseCordoned      CauseReason = "Cordoned"        // the node takes no new pods
 	CauseClosed        CauseReason = "Closed"          // none of the peer's nodes takes pods
 	CauseNodeNotReady  CauseReason = "NodeNotReady"

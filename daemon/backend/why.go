@@ -166,6 +166,17 @@ func (b *Backend) whyFacts(ctx context.Context, c *Cluster, pod *corev1.Pod, pla
 			f.TwinRefused = meta.FindStatusCondition(nso.Status.Conditions, consumer.ConditionNamed+p.Laptop)
 		}
 	}
+	if pod.Spec.NodeName == "" {
+		var policies v1alpha1.PeeringPolicyList
+		if err := c.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		for i := range policies.Items {
+			if g, is := why.GrowingOf(&policies.Items[i]); is {
+				f.Growing = append(f.Growing, g)
+			}
+		}
+	}
 	for _, k := range b.Directory.All() {
 		if k.Contact.Reachable() && (k.Peer == nil || now.InForce(k.Peer.Name, v1alpha1.RoleConsumer) == nil) {
 			f.Strangers = append(f.Strangers, k.Name)
@@ -227,14 +238,8 @@ func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
 // claims are those of a pod's volumes. Where kithd may not read them, nothing is said of them.
 func (c *Cluster) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim, err error) {
 	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		var name string
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			name = v.PersistentVolumeClaim.ClaimName
-		case v.Ephemeral != nil:
-			name = pod.Name + "-" + v.Name
-		default:
+		name := why.ClaimName(pod, &pod.Spec.Volumes[i])
+		if name == "" {
 			continue
 		}
 		claim := why.Claim{Name: name, Claim: &corev1.PersistentVolumeClaim{}}

@@ -131,6 +131,11 @@ var All = []Rule{
 	{"PeeringPolicy spec.amounts", "no shares", "", "", peering("amounts: {cpu: 50%}"), "a peer is asked for an amount, such as 2 or 4Gi, not for a share of what it has", ""},
 	{"PeeringPolicy spec.maxPeers", "1 or more", "", "", peering("amounts: {cpu: '1'}, maxPeers: 0"), "spec.maxPeers", ""},
 	{"PeeringPolicy spec.maxPrices", "a decimal number and a currency", "", "", peering("amounts: {cpu: '1'}, maxPrices: {cpu: cheap}"), "spec.maxPrices", ""},
+	{"PeeringPolicy spec.grow", "how far", "", "", peering("amounts: {cpu: '1'}, grow: {}"), "spec.grow.maxAmounts", ""},
+	{"PeeringPolicy spec.grow.maxAmounts", "named as resources are", "", "", peering("amounts: {cpu: '1'}, grow: {maxAmounts: {widget: '1'}}"), "a key must be the name of a resource, such as cpu, memory or nvidia.com/gpu, not of the domain kubernetes.io", ""},
+	{"PeeringPolicy spec.grow.maxAmounts", "no shares", "", "", peering("amounts: {cpu: '1'}, grow: {maxAmounts: {cpu: 50%}}"), "a peer is asked for an amount, such as 2 or 4Gi, not for a share of what it has", ""},
+	{"PeeringPolicy spec.grow.maxPeers", "1 or more", "", "", peering("amounts: {cpu: '1'}, grow: {maxAmounts: {cpu: '2'}, maxPeers: 0}"), "spec.grow.maxPeers", ""},
+	{"PeeringPolicy spec.grow.giveBackAfter", "1m to 720h", "", "", peering("amounts: {cpu: '1'}, grow: {maxAmounts: {cpu: '2'}, giveBackAfter: 1s}"), "must be a duration from 1m to 720h", ""},
 
 	{"Peer metadata.name", "fits into the name of a node", "", "", object("Peer", strings.Repeat("x", 59), "id: "+ID), "the name of a Peer must be at most 58 of a-z, 0-9 and -: its node is called kith-NAME", ""},
 	{"Peer spec.id", "an ID", `POST /v1/peers/bob/ask {"id":"nonsense"}`, "a whole cluster ID", object("Peer", "tried", "id: nonsense"), "spec.id", ""},

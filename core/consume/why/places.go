@@ -64,7 +64,7 @@ func (f *Facts) unbound() (causes []api.Cause) {
 		causes = append(causes, api.Cause{Reason: api.CauseNoPeer, Who: api.WhoYou, Names: f.Strangers})
 	}
 	if !fits && len(causes) > 0 {
-		return causes
+		return append(causes, f.growing(causes)...)
 	}
 	// There is room, as far as can be told here.
 	if no := podCondition(pod, corev1.PodScheduled); no != nil && no.Status == corev1.ConditionFalse {
@@ -78,6 +78,47 @@ func (f *Facts) unbound() (causes []api.Cause) {
 		return all
 	}
 	return []api.Cause{{Reason: api.CauseNotScheduled, Laptop: f.Here, Who: api.WhoNobody}}
+}
+
+// growing says which policies ask peers for the room that the pod lacks there.
+func (f *Facts) growing(causes []api.Cause) (asked []api.Cause) {
+	for _, g := range f.Growing {
+		if !slices.ContainsFunc(causes, func(c api.Cause) bool {
+			return c.Reason == api.CauseNoPeer || c.Reason == api.CauseNoRoom && slices.Contains(g.Peers, c.Laptop)
+		}) {
+			continue
+		}
+		c := api.Cause{Reason: api.CauseRoomAsked, Who: api.WhoNobody, Names: []string{g.Policy}, Detail: string(g.State), Said: g.Said}
+		if g.State == v1alpha1.SeekingFull {
+			c.Who = api.WhoYou
+		}
+		asked = append(asked, c)
+	}
+	return asked
+}
+
+// Against is what keeps the pod from a place, its gates and volumes among it; nil when it could be there, as far as what is looked at goes.
+func (f *Facts) Against(at *Place) *api.Cause {
+	if len(f.Pod.Spec.SchedulingGates) > 0 {
+		return &api.Cause{Reason: api.CauseGated, Who: api.WhoYou}
+	}
+	for _, claim := range f.Claims {
+		if waits := claim.waits(); len(waits) > 0 {
+			return &waits[0]
+		}
+	}
+	return f.closed(at)
+}
+
+// ClaimName is the name of the claim that a volume of the pod is of; "" for other volumes.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
 }
 
 // closed is why the pod cannot be at a place; nil when it could, as far as what is looked at goes.

@@ -26,6 +26,7 @@ type Facts struct {
 	Offloading *v1alpha1.NamespaceOffloading // of its namespace; nil without one
 	Places     []Place                       // every node
 	Strangers  []string                      // peers that are reachable, without a contract
+	Growing    []Growing                     // PeeringPolicies that see that pods wait for room
 	Claims     []Claim                       // of volumes that it has, as far as they may be read
 	Events     []corev1.Event                // about it, in any order; those of its guest too
 
@@ -46,6 +47,27 @@ type Place struct {
 	Permit  offloading.Permit   // of a peer
 	Avoided bool                // of a peer: it refused one of the same controller lately
 	Grants  corev1.ResourceList // of a peer: what its contract does
+}
+
+// Growing is a PeeringPolicy that sees that pods wait for room at peers.
+type Growing struct {
+	Policy string
+	State  v1alpha1.SeekingState
+	Said   string
+	Peers  []string // that it selects
+}
+
+// GrowingOf is what a policy says of that; ok is false when it says nothing.
+func GrowingOf(policy *v1alpha1.PeeringPolicy) (g Growing, ok bool) {
+	is := &policy.Status
+	if is.State != v1alpha1.SeekingGrowing && is.State != v1alpha1.SeekingFull {
+		return g, false
+	}
+	g = Growing{Policy: policy.Name, State: is.State, Said: is.Message}
+	for _, p := range is.Peers {
+		g.Peers = append(g.Peers, p.Peer)
+	}
+	return g, true
 }
 
 // Claim is a PersistentVolumeClaim of the pod; nil ones are missing.

@@ -135,6 +135,19 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 		"no room anywhere": {func(f *Facts) { f.full(); f.Places[1].Used = amounts("800m", "0") },
 			"waiting; NoRoom@alice(you) cpu 500m of 400m/4; NoRoom@bob(you) cpu 500m of 200m/1"},
 		"no room, and more is used than there is": {func(f *Facts) { f.full() }, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NoRoom@bob(you) cpu 500m of 0/1"},
+		"no room anywhere, and more is asked for": {func(f *Facts) {
+			f.full()
+			f.Growing = []Growing{{Policy: "family", State: v1alpha1.SeekingGrowing, Said: "bob is asked for it", Peers: []string{"bob"}}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NoRoom@bob(you) cpu 500m of 0/1; RoomAsked(nobody) Growing family “bob is asked for it”"},
+		"no room anywhere, and no more is asked for": {func(f *Facts) {
+			f.full()
+			f.Growing = []Growing{{Policy: "family", State: v1alpha1.SeekingFull, Said: "not before noon", Peers: []string{"bob"}}, {Policy: "others", State: v1alpha1.SeekingGrowing, Peers: []string{"carol"}}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NoRoom@bob(you) cpu 500m of 0/1; RoomAsked(you) Full family “not before noon”"},
+		"may not go where more is asked for": {func(f *Facts) {
+			f.full()
+			f.Places[1].Permit, f.Offloading.Spec.Peers = offloading.Refused, []string{"carol"}
+			f.Growing = []Growing{{Policy: "family", State: v1alpha1.SeekingGrowing, Peers: []string{"bob"}}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NotThisPeer@bob(you) carol"},
 		"no room for so many pods": {func(f *Facts) {
 			f.full()
 			f.Places[1].Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}

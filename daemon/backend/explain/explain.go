@@ -86,6 +86,14 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		}
 		return saying{c.Laptop + " has no room for it", shorts(c), "have it ask for less, or end other pods here (`kubectl top pods -A` shows what they use)"}
 	},
+	api.CauseRoomAsked: func(_ *api.Why, c *api.Cause) saying {
+		policy := listed(c.Names)
+		if c.Who == api.WhoNobody {
+			return saying{"PeeringPolicy " + policy + " asks for room", c.Said, ""}
+		}
+		return saying{"PeeringPolicy " + policy + " asks nobody for room now", c.Said,
+			"`kubectl describe peeringpolicy " + policy + "` has what peers answered; its spec.grow says how far it may go"}
+	},
 	api.CauseCordoned: func(_ *api.Why, c *api.Cause) saying {
 		if c.Peer {
 			return saying{"node kith-" + c.Laptop + " takes no new pods", "it is cordoned here", "`kubectl uncordon kith-" + c.Laptop + "`"}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/ledger"
@@ -42,16 +43,20 @@ type facts struct {
 	there presence.Presence
 	// One of these at most: a contract is in force; a question is out; something is at its end.
 	contract, open, ending bool
+	ctr                    *v1alpha1.Contract // the one in force; nil without one
+	asking                 bool               // beside it a question is out
+	need                   Need               // what pods need of it, for a policy with spec.grow
 }
 
 // observe reads what the ledger has of a peer.
 func observe(now *ledger.Snapshot, peer *v1alpha1.Peer, there presence.Presence) facts {
 	f, out, request := facts{peer: peer, there: there}, peer.Status.Outgoing, peer.Spec.Request
 	contracts := now.With(peer.Name, v1alpha1.RoleConsumer)
-	switch {
-	case ledger.Live(contracts) != nil:
-		f.contract = true
-	case request != nil && (request.Attempt > out.Attempt || record.StateOf(out) == v1alpha1.StateRequested || out.RequestID != "" || consumer.Asking(out)):
+	asked := request != nil && (request.Attempt > out.Attempt || record.StateOf(out) == v1alpha1.StateRequested || out.RequestID != "" || consumer.Asking(out))
+	switch f.ctr = ledger.Live(contracts); {
+	case f.ctr != nil:
+		f.contract, f.asking = true, asked
+	case asked:
 		f.open = true
 	default:
 		f.ending = len(contracts) > 0 || !record.Finished(out)
@@ -145,7 +150,10 @@ func nothing(out v1alpha1.DirectionStatus) v1alpha1.SoughtReason {
 
 // lost reports whether a question of this policy is out for too long.
 func lost(s v1alpha1.SoughtPeer, f facts, now time.Time) bool {
-	if !f.open || s.Attempt != f.peer.Spec.Request.Attempt {
+	switch {
+	case f.open && s.Attempt == f.peer.Spec.Request.Attempt:
+	case f.asking && pending(s.Growth) && s.Growth.Attempt == f.peer.Spec.Request.Attempt:
+	default:
 		return false
 	}
 	out := now.Sub(lastAsked(f.peer))
@@ -167,19 +175,25 @@ func named(policy *v1alpha1.PeeringPolicy, peer *v1alpha1.Peer) bool {
 // plan is what to do for a policy.
 type plan struct {
 	status  v1alpha1.PeeringPolicyStatus
-	ask     *v1alpha1.Peer   // nobody: nil
-	attempt int64            // by which it is asked
-	lost    []*v1alpha1.Peer // whose questions are taken back
-	again   time.Duration    // when to look again, 0: when something changes
+	ask     *v1alpha1.Peer      // nobody: nil
+	attempt int64               // by which it is asked
+	amounts corev1.ResourceList // for which it is asked; nil: those of the policy
+	end     *v1alpha1.Peer      // with whom the contract is ended: nobody: nil
+	lost    []*v1alpha1.Peer    // whose questions are taken back
+	again   time.Duration       // when to look again, 0: when something changes
 }
 
-// decide says what to do for a policy. The next question of any policy may be put at next.
-func decide(policy *v1alpha1.PeeringPolicy, selected []facts, now, next time.Time) plan {
+// decide says what to do for a policy. The next question of any policy may be put at next; r is nil without spec.grow.
+func decide(policy *v1alpha1.PeeringPolicy, selected []facts, r *room, now, next time.Time) plan {
 	p := plan{status: v1alpha1.PeeringPolicyStatus{ObservedGeneration: policy.Generation}}
 	before := map[string]v1alpha1.SoughtPeer{}
 	for _, s := range policy.Status.Peers {
 		if policy.Status.ObservedGeneration != policy.Generation { // its owner changed it: what was said to it before is forgotten
 			s.Tries, s.Until = 0, nil
+			if s.Growth != nil {
+				s.Growth = s.Growth.DeepCopy()
+				s.Growth.Tries, s.Growth.Until = 0, nil
+			}
 		}
 		before[s.ID] = s
 	}
@@ -188,18 +202,28 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, now, next time.Tim
 			p.again = left
 		}
 	}
-	contracts, open, best := 0, "", -1
+	contracts, open, more, changing, best := 0, "", false, -1, -1
 	for i, f := range selected {
 		s := judge(before[f.peer.Spec.ID], f, now)
+		s.Growth = follow(s.Growth, f, now)
 		switch {
+		case lost(s, f, now) && f.contract:
+			p.lost = append(p.lost, f.peer)
+			contracts++
+			s.Growth.Attempt = min(s.Growth.Attempt, f.peer.Status.Outgoing.Attempt) // see withdraw
+			notGranted(s.Growth, "no answer came in time, and the question was taken back", now)
 		case lost(s, f, now):
 			p.lost = append(p.lost, f.peer)
 			s.Reason, s.Message, s.Since = v1alpha1.SoughtExpired, "no answer came in time, and the question was taken back", rounded(now)
-			s = again(s, now)
+			s, s.Growth = again(s, now), nil
 		case f.contract:
 			contracts++
+			if f.asking && pending(s.Growth) && s.Growth.Attempt == f.peer.Spec.Request.Attempt {
+				changing = i
+				soon(now.Add(patience)) // it may be lost
+			}
 		case f.open && (f.there.Reachable() || s.Attempt == f.peer.Spec.Request.Attempt): // else it is the owner's own, and may be out for ever
-			open = f.peer.Name
+			open, more = f.peer.Name, more || pending(s.Growth)
 			soon(now.Add(patience)) // it may be lost
 		case f.open || f.ending || !f.there.Works():
 		case s.Until != nil:
@@ -209,32 +233,42 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, now, next time.Tim
 		}
 		p.status.Peers = append(p.status.Peers, s)
 	}
-	most := 1
+	most, st := 1, &p.status
 	if policy.Spec.MaxPeers != nil {
 		most = int(*policy.Spec.MaxPeers)
 	}
-	st := &p.status
 	st.Contracts = int32(contracts)
 	switch {
+	case changing >= 0 && st.Peers[changing].Growth.Reason == v1alpha1.GrowthGivingBack:
+		st.State, st.Message = v1alpha1.SeekingEnough, st.Peers[changing].Peer+" is asked for less"
+	case changing >= 0:
+		st.State, st.Message, st.Waiting = v1alpha1.SeekingGrowing, st.Peers[changing].Peer+" is asked for more", r.pods()
+	case more:
+		st.State, st.Message, st.Waiting = v1alpha1.SeekingGrowing, open+" is asked", r.pods()
+	case contracts >= most && open == "" && p.grow(r, selected, contracts, now, next, soon):
 	case contracts >= most:
 		st.State, st.Message = v1alpha1.SeekingEnough, "as many contracts as it wants are in force"
 	case open != "":
 		st.State, st.Message = v1alpha1.SeekingAsking, open+" is asked"
 	case best >= 0 && !now.Before(next):
-		p.ask = selected[best].peer
-		p.attempt = consumer.NextAttempt(p.ask, now)
-		is := &st.Peers[best]
-		is.Reason, is.Message, is.Attempt, is.Since = v1alpha1.SoughtAsked, "", p.attempt, rounded(now)
+		p.first(r, selected[best], &st.Peers[best], now)
 		st.State, st.Message = v1alpha1.SeekingAsking, p.ask.Name+" is asked"
+		if st.Peers[best].Growth != nil {
+			st.State, st.Waiting = v1alpha1.SeekingGrowing, r.pods()
+		}
 	case best >= 0:
 		soon(next)
 		st.State, st.Message = v1alpha1.SeekingWaiting, fmt.Sprintf("%s is asked next, at %s", selected[best].peer.Name, next.UTC().Format(time.TimeOnly+" UTC"))
+	case p.grow(r, selected, contracts, now, next, soon):
 	case p.again > 0:
 		st.State, st.Message = v1alpha1.SeekingWaiting, "nobody is asked again before "+now.Add(p.again).UTC().Format(time.DateTime+" UTC")
 	case len(selected) == 0:
 		st.State, st.Message = v1alpha1.SeekingNobody, "it selects nobody whose key was accepted here, or whose ID it names"
 	default:
 		st.State, st.Message = v1alpha1.SeekingNobody, fmt.Sprintf("none of the %d it selects can be reached", len(selected))
+	}
+	if r != nil && p.ask == nil && open == "" && changing < 0 {
+		p.shrink(r, selected, contracts, most, now, next, soon)
 	}
 	st.Peers = bounded(st.Peers)
 	return p

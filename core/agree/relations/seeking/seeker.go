@@ -32,6 +32,8 @@ import (
 const (
 	// gap is the least time between two questions, of all policies together: thirty an hour, whatever policies and peers there are.
 	gap = 2 * time.Minute
+	// pace is the least time between two looks at what pods need: many come and go at once.
+	pace = 5 * time.Second
 	// look is when to look again for what nobody tells of: a stranger who comes along, the end of a tether.
 	look = time.Minute
 )
@@ -48,6 +50,7 @@ type Config struct {
 	Client    *ledger.Ledger
 	Directory link.Directory
 	Nearby    func(identity.ID) (found Nearby, ok bool)
+	Pods      Pods
 	Mode      consumer.Mode
 	Events    events.EventRecorder
 	Log       *slog.Logger
@@ -70,6 +73,7 @@ func (s *Seeker) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.PeeringPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
+		Watches(&corev1.Pod{}, s.atPace(), builder.WithPredicates(matters)).
 		WatchesRawSource(source.Channel(s.pokes, all)).
 		WithOptions(controller.Options{NewQueue: queue.New}). // one worker: the gap is that of all policies
 		Complete(s)
@@ -105,7 +109,7 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if err := s.Client.Get(ctx, req.NamespacedName, &policy); err != nil || policy.DeletionTimestamp != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	amounts, state, why := s.may(&policy)
+	amounts, r, state, why := s.may(&policy)
 	if state != "" {
 		is := policy.Status
 		is.ObservedGeneration, is.State, is.Message = policy.Generation, state, clip(why) // of peers it goes on to say what it did
@@ -125,7 +129,10 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			selected = append(selected, observe(known, peer, s.Directory.Contact(peer).Presence))
 		}
 	}
-	p := decide(&policy, selected, now, s.next(known, now))
+	if err := s.need(ctx, r, selected); err != nil {
+		return ctrl.Result{}, err
+	}
+	p := decide(&policy, selected, r, now, s.next(known, now))
 	if strangers && (p.again == 0 || p.again > look) {
 		p.again = look
 	}
@@ -137,41 +144,90 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			return ctrl.Result{}, err
 		}
 	}
+	if p.end != nil {
+		return ctrl.Result{RequeueAfter: p.again}, s.end(ctx, p.end)
+	}
 	if p.ask == nil {
 		return ctrl.Result{RequeueAfter: p.again}, nil
 	}
 	s.last = now
+	if p.amounts != nil {
+		amounts = p.amounts
+	}
 	return ctrl.Result{RequeueAfter: patience}, s.ask(ctx, &policy, p.ask, v1alpha1.ResourceRequest{
 		Resources: amounts, Attempt: p.attempt, MaxPrices: policy.Spec.MaxPrices,
 	})
 }
 
-// may says why the policy asks nobody at all, whatever peers there are; state is "" when it may.
-func (s *Seeker) may(policy *v1alpha1.PeeringPolicy) (amounts corev1.ResourceList, state v1alpha1.SeekingState, why string) {
+// may says why the policy asks nobody at all, whatever peers there are; state is "" when it may. The room is nil without spec.grow.
+func (s *Seeker) may(policy *v1alpha1.PeeringPolicy) (amounts corev1.ResourceList, r *room, state v1alpha1.SeekingState, why string) {
 	if policy.Spec.Paused {
-		return nil, v1alpha1.SeekingPaused, "its owner paused it"
+		return nil, nil, v1alpha1.SeekingPaused, "its owner paused it"
 	}
 	if s.Mode != nil {
 		if company, _ := s.Mode.Company(); company != "" {
-			return nil, v1alpha1.SeekingTethered, "this laptop is tethered, and another cluster decides what it uses (`kith untether`)"
+			return nil, nil, v1alpha1.SeekingTethered, "this laptop is tethered, and another cluster decides what it uses (`kith untether`)"
 		}
 	}
+	amounts, err := quantities("spec.amounts", policy.Spec.Amounts)
+	if err != nil {
+		return nil, nil, v1alpha1.SeekingInvalid, err.Error()
+	}
+	grow := policy.Spec.Grow
+	if grow == nil {
+		return amounts, nil, "", ""
+	}
+	r = &room{amounts: amounts, after: giveBack}
+	if r.limits, err = quantities("spec.grow.maxAmounts", grow.MaxAmounts); err != nil {
+		return nil, nil, v1alpha1.SeekingInvalid, err.Error()
+	}
+	if grow.MaxPeers != nil {
+		r.peers = int(*grow.MaxPeers)
+	}
+	if grow.GiveBackAfter != nil {
+		r.after = grow.GiveBackAfter.Duration
+	}
+	return amounts, r, "", ""
+}
+
+// quantities reads amounts that a peer may be asked for.
+func quantities(field string, amounts map[string]v1alpha1.Amount) (corev1.ResourceList, error) {
 	words := api.Resources{}
-	for name, amount := range policy.Spec.Amounts {
+	for name, amount := range amounts {
 		words[name] = string(amount)
 	}
-	if err := api.CheckAsked("spec.amounts", words); err != nil {
-		return nil, v1alpha1.SeekingInvalid, err.Error()
+	if err := api.CheckAsked(field, words); err != nil {
+		return nil, err
 	}
-	amounts = corev1.ResourceList{}
+	list := corev1.ResourceList{}
 	for name, amount := range words {
 		q, err := resource.ParseQuantity(amount)
 		if err != nil {
-			return nil, v1alpha1.SeekingInvalid, fmt.Sprintf("spec.amounts.%s: %q is no quantity", name, amount)
+			return nil, fmt.Errorf("%s.%s: %q is no quantity", field, name, amount)
 		}
-		amounts[corev1.ResourceName(name)] = q
+		list[corev1.ResourceName(name)] = q
 	}
-	return amounts, "", ""
+	return list, nil
+}
+
+// need adds to what is known of the peers what pods need of them, for a policy that goes by it.
+func (s *Seeker) need(ctx context.Context, r *room, selected []facts) error {
+	if r == nil {
+		return nil
+	}
+	places := make([]Place, len(selected))
+	for i, f := range selected {
+		places[i] = Place{Peer: f.peer, There: f.there, Most: r.most(f)}
+	}
+	needs, waiting, err := s.Pods.Needs(ctx, places)
+	if err != nil {
+		return fmt.Errorf("see what pods need of peers: %w", err)
+	}
+	for i := range selected {
+		selected[i].need = needs[i]
+	}
+	r.waiting = waiting
+	return nil
 }
 
 // meet makes Peers of those whom the policy names by their whole ID and who were found. more reports that some were not.
@@ -221,11 +277,29 @@ func (s *Seeker) ask(ctx context.Context, policy *v1alpha1.PeeringPolicy, peer *
 	return nil
 }
 
-// takeBack ends a question, unless something became of it meanwhile.
+// takeBack ends a question, unless something became of it meanwhile. A contract stays as it is.
 func (s *Seeker) takeBack(ctx context.Context, peer *v1alpha1.Peer) error {
+	if s.Client.Now().InForce(peer.Name, v1alpha1.RoleConsumer) == nil {
+		return s.end(ctx, peer)
+	}
+	back := peer.DeepCopy()
+	if request, out := back.Spec.Request, peer.Status.Outgoing; request.Attempt > out.Attempt { // not put to the peer yet
+		request.Attempt = out.Attempt
+	} else {
+		request.Confirm = &v1alpha1.Confirm{Attempt: request.Attempt, Withdraw: true}
+	}
+	return s.patch(ctx, peer, back)
+}
+
+// end ends the question that is out at a peer, or the contract with it.
+func (s *Seeker) end(ctx context.Context, peer *v1alpha1.Peer) error {
 	without := peer.DeepCopy()
 	without.Spec.Request = nil
-	if err := s.Client.Patch(ctx, without, client.MergeFromWithOptions(peer, client.MergeFromWithOptimisticLock{})); err != nil {
+	return s.patch(ctx, peer, without)
+}
+
+func (s *Seeker) patch(ctx context.Context, peer, to *v1alpha1.Peer) error {
+	if err := s.Client.Patch(ctx, to, client.MergeFromWithOptions(peer, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("take back what %s was asked: %w", peer.Name, err)
 	}
 	return nil
@@ -244,17 +318,27 @@ func (s *Seeker) say(ctx context.Context, policy *v1alpha1.PeeringPolicy, is v1a
 	if was.State != is.State && (is.State == v1alpha1.SeekingPaused || is.State == v1alpha1.SeekingInvalid || is.State == v1alpha1.SeekingTethered) {
 		s.Events.Eventf(policy, nil, corev1.EventTypeNormal, string(is.State), "Seek", "%s", is.Message)
 	}
-	before := map[string]v1alpha1.SoughtReason{}
+	before := map[string]v1alpha1.SoughtPeer{}
 	for _, p := range was.Peers {
-		before[p.ID] = p.Reason
+		before[p.ID] = p
 	}
 	for _, p := range is.Peers {
-		if p.Reason == before[p.ID] || p.Reason == v1alpha1.SoughtNext || p.Reason == v1alpha1.SoughtUnreachable {
+		s.sayGrowth(policy, before[p.ID], p)
+		if p.Reason == before[p.ID].Reason || p.Reason == v1alpha1.SoughtNext || p.Reason == v1alpha1.SoughtUnreachable {
 			continue // whether somebody may be asked is no step
 		}
 		s.Events.Eventf(policy, nil, corev1.EventTypeNormal, string(p.Reason), "Seek", "%s", told(p))
 	}
 	return nil
+}
+
+// sayGrowth says as an event what is new of room beyond what a peer was asked for first.
+func (s *Seeker) sayGrowth(policy *v1alpha1.PeeringPolicy, was, is v1alpha1.SoughtPeer) {
+	g := is.Growth
+	if g == nil || was.Growth != nil && was.Growth.Reason == g.Reason {
+		return
+	}
+	s.Events.Eventf(policy, nil, corev1.EventTypeNormal, string(g.Reason), "Seek", "%s", told(v1alpha1.SoughtPeer{Peer: is.Peer, Message: g.Message, Until: g.Until}))
 }
 
 // told says of a peer what its reason does not.

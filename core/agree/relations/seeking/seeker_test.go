@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kith.dev/core/agree/ledger"
-	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
@@ -52,6 +51,10 @@ type world struct {
 	events *events.FakeRecorder
 	asked  []asked
 	stale  bool // writes of policies' status conflict
+	wrote  int  // of Peers' status
+	pods   pods
+	// requests are what was asked for, with each of asked.
+	requests []v1alpha1.ResourceRequest
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -65,14 +68,40 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{t: t, begun: time.Now(), there: map[string]presence.Presence{}, nearby: map[string]Nearby{}, events: events.NewFakeRecorder(10000)}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringPolicy{}).Build()
-	w.client = ledgertest.Over(t, interceptor.NewClient(base, interceptor.Funcs{
+	// A day with fifty peers is too long for a ledger that reads all of them each time.
+	var snapshot *ledger.Snapshot
+	wrote := func(err error) error { snapshot = nil; return err }
+	w.client = ledger.Of(interceptor.NewClient(base, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return wrote(c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return wrote(c.Update(ctx, o, opts...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return wrote(c.Patch(ctx, o, p, opts...))
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return wrote(c.Delete(ctx, o, opts...))
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return wrote(c.SubResource(sub).Patch(ctx, o, p, opts...))
+		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			if w.stale {
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it was changed"))
 			}
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			return wrote(c.SubResource(sub).Update(ctx, o, opts...))
 		},
-	}))
+	}), func() *ledger.Snapshot {
+		if snapshot == nil {
+			var err error
+			if snapshot, err = ledger.Read(t.Context(), base); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return snapshot
+	})
 	w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
 	w.restart()
 	return w
@@ -80,7 +109,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 
 // restart is a new process.
 func (w *world) restart() {
-	w.Seeker = New(Config{Client: w.client, Directory: w, Events: w.events, Log: slog.New(slog.DiscardHandler),
+	w.Seeker = New(Config{Client: w.client, Directory: w, Events: w.events, Pods: w, Log: slog.New(slog.DiscardHandler),
 		Nearby: func(id identity.ID) (Nearby, bool) { found, ok := w.nearby[id.String()]; return found, ok }})
 }
 
@@ -120,7 +149,11 @@ func (w *world) runs(passes time.Duration) {
 					wait = min(wait, result.RequeueAfter)
 				}
 			}
-			w.answers()
+			before := w.wrote
+			if w.answers(); w.wrote == before && len(policies.Items) == 1 {
+				break
+			}
+			w.schedule()
 		}
 		time.Sleep(wait)
 		if !time.Now().Before(end) {
@@ -131,9 +164,20 @@ func (w *world) runs(passes time.Duration) {
 
 // answers does what the reconciler of Peers does with a question: requested is the answer of who says nothing.
 func (w *world) answers() {
-	for _, peer := range w.client.Now().Peers {
+	now := w.client.Now()
+	for _, peer := range now.Peers {
 		out := peer.Status.Outgoing
 		fresh := peer.Spec.Request != nil && peer.Spec.Request.Attempt > out.Attempt
+		if c := peer.Spec.Request; c != nil && c.Confirm != nil && c.Confirm.Withdraw && out.RequestID != "" {
+			w.status(peer, func(s *v1alpha1.PeerStatus) {
+				record.Step(&s.Outgoing, peering.EventDeclined, "withdrawn")
+				s.Outgoing.RequestID = ""
+			})
+		}
+		if peer.Spec.Request == nil && now.InForce(peer.Name, v1alpha1.RoleConsumer) != nil {
+			w.do(w.client.Delete(w.t.Context(), &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}))
+			w.status(peer, func(s *v1alpha1.PeerStatus) { record.Step(&s.Outgoing, peering.EventEnded, "it was ended here") })
+		}
 		if peer.Spec.Request == nil && out.State == v1alpha1.StateRequested {
 			w.status(peer, func(s *v1alpha1.PeerStatus) { record.Step(&s.Outgoing, peering.EventCleared, "") })
 		}
@@ -141,7 +185,11 @@ func (w *world) answers() {
 			continue
 		}
 		w.asked = append(w.asked, asked{peer.Name, time.Since(w.begun)})
+		w.requests = append(w.requests, *peer.Spec.Request.DeepCopy())
 		state := w.answer(peer.Name)
+		if state == v1alpha1.StateContracted { // before its status, as the consumer does
+			w.grants(peer.Name, peer.Spec.Request.Resources)
+		}
 		w.status(peer, func(s *v1alpha1.PeerStatus) {
 			record.Step(&s.Outgoing, peering.EventAsked, "")
 			s.Outgoing.Attempt = peer.Spec.Request.Attempt
@@ -150,12 +198,12 @@ func (w *world) answers() {
 				record.Step(&s.Outgoing, peering.EventDeclined, "not today")
 			case v1alpha1.StateContracted:
 				record.Step(&s.Outgoing, peering.EventSigned, "")
+			case v1alpha1.StateRequested:
+				if s.Outgoing.State != v1alpha1.StateRequested { // beside a contract nothing else says that it is out
+					s.Outgoing.RequestID = "question"
+				}
 			}
 		})
-		if state == v1alpha1.StateContracted {
-			w.do(w.client.Create(w.t.Context(), &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer.Name},
-				Spec: v1alpha1.ContractSpec{Peer: peer.Name, Role: v1alpha1.RoleConsumer}}))
-		}
 	}
 }
 
@@ -168,6 +216,7 @@ func (w *world) do(err error) {
 
 func (w *world) status(peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus)) {
 	w.t.Helper()
+	w.wrote++
 	w.do(record.PatchStatus(w.t.Context(), w.client, peer.DeepCopy(), change))
 }
 
@@ -440,7 +489,7 @@ func TestTheStatusIsBounded(t *testing.T) {
 	for i := range 300 {
 		all = append(all, facts{peer: accepted(fmt.Sprintf("peer-%03d", i)), contract: i >= 290, there: presence.Presence{Why: string(make([]byte, 2000))}})
 	}
-	p := decide(policy("all", 256), all, time.Now(), time.Now())
+	p := decide(policy("all", 256), all, nil, time.Now(), time.Now())
 	if len(p.status.Peers) != maxSought || p.status.Contracts != 10 {
 		t.Errorf("%d peers, %d contracts", len(p.status.Peers), p.status.Contracts)
 	}
@@ -476,7 +525,7 @@ func TestWhoIsAskedIsInTheStatus(t *testing.T) {
 		all = append(all, facts{peer: accepted(fmt.Sprintf("peer-%03d", i))})
 	}
 	now := time.Now()
-	p := decide(policy("all", 1), all, now, now)
+	p := decide(policy("all", 1), all, nil, now, now)
 	if p.ask == nil || p.ask.Name != "zoe" || p.status.Peers[0].Peer != "zoe" || p.status.Peers[0].Attempt != p.attempt || p.attempt == 0 {
 		t.Errorf("%+v; first of the status is %+v", p.ask, p.status.Peers[0])
 	}

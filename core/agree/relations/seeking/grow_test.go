@@ -1,0 +1,432 @@
+package seeking
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// pods are those of a cluster, each with the time since which it waits.
+type pods struct {
+	wait map[string]time.Time
+	at   map[string]string // a peer
+	each int64             // processors of each
+}
+
+// come has so many pods be made.
+func (w *world) come(n int) {
+	if w.pods.wait == nil {
+		w.pods = pods{wait: map[string]time.Time{}, at: map[string]string{}, each: 1}
+	}
+	for range n {
+		w.pods.wait[fmt.Sprintf("pod-%03d", len(w.pods.wait)+len(w.pods.at))] = time.Now()
+	}
+	w.schedule()
+}
+
+// leave has all pods end but so many at a peer.
+func (w *world) leave(but int) {
+	clear(w.pods.wait)
+	for _, name := range slices.Sorted(maps.Keys(w.pods.at)) {
+		if but--; but < 0 {
+			delete(w.pods.at, name)
+		}
+	}
+}
+
+// used is how many processors pods at a peer request, and how many pods are there.
+func (w *world) used(peer string) (cpu int64, n int) {
+	for _, at := range w.pods.at {
+		if at == peer {
+			n++
+		}
+	}
+	return int64(n) * w.pods.each, n
+}
+
+// schedule has pods that wait go where there is room for them.
+func (w *world) schedule() {
+	if len(w.pods.wait) == 0 {
+		return
+	}
+	for _, ctr := range w.client.Now().Contracts {
+		used, _ := w.used(ctr.Spec.Peer)
+		for _, name := range slices.Sorted(maps.Keys(w.pods.wait)) {
+			if used += w.pods.each; used > ctr.Spec.Resources.Cpu().Value() {
+				break
+			}
+			delete(w.pods.wait, name)
+			w.pods.at[name] = ctr.Spec.Peer
+		}
+	}
+}
+
+func (w *world) Needs(_ context.Context, places []Place) (needs []Need, waiting int, err error) {
+	for _, at := range places {
+		used, n := w.used(at.Peer.Name)
+		need := Need{Pods: n}
+		for _, since := range w.pods.wait {
+			if used+w.pods.each > at.Most.Cpu().Value() {
+				need.Beyond++
+				continue
+			}
+			used += w.pods.each
+			if need.Waits++; need.Since.IsZero() || since.Before(need.Since) {
+				need.Since = since
+			}
+		}
+		need.All = corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(used, resource.DecimalSI)}
+		needs = append(needs, need)
+	}
+	return needs, len(w.pods.wait), nil
+}
+
+// grants has a peer grant what it is asked for, and what it grants already of the rest.
+func (w *world) grants(peer string, amounts corev1.ResourceList) {
+	w.t.Helper()
+	ctr := w.client.Now().InForce(peer, v1alpha1.RoleConsumer)
+	if ctr == nil {
+		w.do(w.client.Create(w.t.Context(), &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer},
+			Spec: v1alpha1.ContractSpec{Peer: peer, Role: v1alpha1.RoleConsumer, Resources: amounts, Revision: 1}}))
+		return
+	}
+	ctr = ctr.DeepCopy()
+	maps.Copy(ctr.Spec.Resources, amounts)
+	ctr.Spec.Revision++
+	w.do(w.client.Update(w.t.Context(), ctr))
+}
+
+// grants tells how many processors a peer grants.
+func (w *world) granted(peer string) string {
+	ctr := w.client.Now().InForce(peer, v1alpha1.RoleConsumer)
+	if ctr == nil {
+		return ""
+	}
+	cpu := ctr.Spec.Resources[corev1.ResourceCPU]
+	return cpu.String()
+}
+
+// grown is how a policy stands with more room at a peer.
+func (w *world) grown(policy, peer string) v1alpha1.Growth {
+	for _, s := range w.policy(policy).Status.Peers {
+		if s.Peer == peer && s.Growth != nil {
+			return *s.Growth
+		}
+	}
+	return v1alpha1.Growth{}
+}
+
+func (w *world) told() (all []string) {
+	for {
+		select {
+		case e := <-w.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// growing is a policy that asks for two processors, and for more.
+func growing(name string, most int32, limit string, peers ...string) *v1alpha1.PeeringPolicy {
+	p := policy(name, most, peers...)
+	p.Spec.Amounts = map[string]v1alpha1.Amount{"cpu": "2"}
+	p.Spec.Grow = &v1alpha1.Grow{MaxAmounts: map[string]v1alpha1.Amount{"cpu": v1alpha1.Amount(limit)}}
+	return p
+}
+
+func yes(string) v1alpha1.RelationState { return v1alpha1.StateContracted }
+
+func TestMoreIsAskedForWhilePodsWaitAndGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.expect(asked{"bob", 0})
+		w.told()
+		w.come(5)
+		w.runs(settle - time.Second)
+		w.expect()
+		if is := w.policy("all").Status; is.State != v1alpha1.SeekingGrowing || is.Waiting != 3 {
+			t.Errorf("before it asks: %+v", is)
+		}
+		w.runs(2 * time.Second)
+		w.expect(asked{"bob", time.Hour + settle})
+		request := w.requests[1]
+		if cpu := request.Resources[corev1.ResourceCPU]; cpu.String() != "5" || len(request.Resources) != 1 || request.MaxPrices["cpu"] != "0.02 EUR" {
+			t.Errorf("asked for %+v", request)
+		}
+		if w.granted("bob") != "5" || len(w.pods.wait) != 0 || w.grown("all", "bob").Reason != v1alpha1.GrowthGranted {
+			t.Errorf("granted %s, %d wait, %+v", w.granted("bob"), len(w.pods.wait), w.grown("all", "bob"))
+		}
+		w.says("all", v1alpha1.SeekingEnough, 1, contracted)
+		if got := w.told(); !slices.Equal(got, []string{"Normal MoreAsked bob: cpu 2 → 5", "Normal MoreGranted bob: it grants 5 cpu"}) {
+			t.Errorf("events %q", got)
+		}
+
+		w.leave(4) // what is used is never given back
+		w.runs(giveBack - time.Minute)
+		w.restart()
+		w.leave(3) // and there is another change
+		w.runs(giveBack - time.Minute)
+		if w.granted("bob") != "5" {
+			t.Errorf("granted %s while what is needed changes", w.granted("bob"))
+		}
+		w.runs(2 * time.Minute)
+		if w.granted("bob") != "3" || w.grown("all", "bob").Reason != v1alpha1.GrowthGaveBack {
+			t.Errorf("granted %s, %+v", w.granted("bob"), w.grown("all", "bob"))
+		}
+		w.leave(0)
+		w.runs(2 * giveBack)
+		if w.granted("bob") != "2" { // no less than before it grew
+			t.Errorf("granted %s", w.granted("bob"))
+		}
+		w.asked = nil
+		w.told()
+		w.runs(48 * time.Hour)
+		w.expect()
+		if got := w.told(); len(got) > 0 {
+			t.Errorf("events %q of what does not change", got)
+		}
+	})
+}
+
+// Pods that come and go within the time keep what they use.
+func TestRoomThatIsUsedNowAndThenIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		for range 50 {
+			w.come(6)
+			w.runs(10 * time.Minute)
+			w.leave(0)
+			w.runs(10 * time.Minute)
+		}
+		if len(w.asked) != 2 || w.granted("bob") != "6" {
+			t.Errorf("asked %v, granted %s", w.asked, w.granted("bob"))
+		}
+	})
+}
+
+func TestPodsThatWaitAreAskedForWithTheFirstQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "4"))
+		w.answer = yes
+		w.come(3)
+		w.runs(time.Minute)
+		w.expect(asked{"bob", 0})
+		if w.granted("bob") != "3" {
+			t.Errorf("granted %s", w.granted("bob"))
+		}
+		w.leave(0)
+		w.runs(giveBack + gap)
+		if w.granted("bob") != "2" {
+			t.Errorf("%s is left", w.granted("bob"))
+		}
+	})
+}
+
+func TestNoMoreIsAskedForThanTheLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "4"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(10)
+		w.runs(time.Hour)
+		w.expect(asked{"bob", 0}, asked{"bob", time.Hour + settle})
+		if is := w.policy("all").Status; w.granted("bob") != "4" || is.State != v1alpha1.SeekingFull || is.Waiting != 6 {
+			t.Errorf("granted %s, %+v", w.granted("bob"), is)
+		}
+		w.leave(0)
+		w.runs(time.Hour)
+		w.pods.each = 5 // which would not fit if all were granted
+		w.come(1)
+		w.asked = nil
+		w.runs(24 * time.Hour)
+		w.expect()
+		w.edits("all", func(s *v1alpha1.PeeringPolicySpec) { s.Grow = nil })
+		w.pods.each = 1
+		w.come(5)
+		w.runs(24 * time.Hour)
+		w.expect()
+		w.says("all", v1alpha1.SeekingEnough, 1, contracted)
+		w.edits("all", func(s *v1alpha1.PeeringPolicySpec) {
+			s.Grow = &v1alpha1.Grow{MaxAmounts: map[string]v1alpha1.Amount{"cpu": "0"}}
+		})
+		w.runs(time.Hour)
+		w.says("all", v1alpha1.SeekingInvalid, 1, contracted)
+	})
+}
+
+// Two hundred pods wait at fifty peers that say no to everything: the questions of a day are as many as those to who has no contract.
+func TestQuestionsForMoreAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := []client.Object{growing("all", 50, "64")}
+		for i := range 50 {
+			objects = append(objects, accepted(fmt.Sprintf("peer-%02d", i)))
+		}
+		w := newWorld(t, objects...)
+		w.answer = yes
+		w.runs(2 * time.Hour) // fifty contracts
+		if len(w.asked) != 50 {
+			t.Fatalf("%d contracts", len(w.asked))
+		}
+		w.asked = nil
+		w.come(300) // of which two hundred have no room
+		if len(w.pods.wait) != 200 {
+			t.Fatalf("%d wait", len(w.pods.wait))
+		}
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
+		for range 24 {
+			w.runs(30 * time.Minute)
+			w.restart()
+			w.runs(30 * time.Minute)
+		}
+		counts := map[string]int{}
+		for i, a := range w.asked {
+			counts[a.peer]++
+			if i > 0 && a.at-w.asked[i-1].at < gap {
+				t.Errorf("%s was asked %s after the last question", a.peer, a.at-w.asked[i-1].at)
+			}
+		}
+		for peer, n := range counts {
+			if n > 8 { // after 10 minutes, 20, ... and 640
+				t.Errorf("%s was asked %d times in a day", peer, n)
+			}
+		}
+		if n := len(w.asked); len(counts) != 50 || n > 8*50 {
+			t.Errorf("%d questions to %d peers in a day", n, len(counts))
+		}
+		if is := w.policy("all").Status; is.State != v1alpha1.SeekingFull || !strings.Contains(is.Message, "nobody is asked before") {
+			t.Errorf("%s: %s", is.State, is.Message)
+		}
+		if g := w.grown("all", "peer-07"); g.Reason != v1alpha1.GrowthNotGranted || g.Message != "not today" || g.Until == nil {
+			t.Errorf("%+v", g)
+		}
+		t.Logf("%d questions in a day", len(w.asked))
+	})
+}
+
+func TestAnotherPeerIsAskedWhenOneGivesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := growing("all", 1, "2")
+		two := int32(2)
+		p.Spec.Grow.MaxPeers = &two
+		w := newWorld(t, accepted("bob"), accepted("carol"), accepted("dave"), p)
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(6)
+		w.runs(time.Hour)
+		w.expect(asked{"bob", 0}, asked{"carol", time.Hour + settle})
+		w.says("all", v1alpha1.SeekingFull, 2, contracted, contracted, next)
+		w.leave(3)
+		w.runs(2 * time.Hour)
+		w.says("all", v1alpha1.SeekingEnough, 2, contracted, contracted, next) // something runs at carol's
+		w.leave(2)
+		w.runs(giveBack + time.Minute)
+		if w.granted("carol") != "" || w.granted("bob") != "2" {
+			t.Errorf("carol grants %q, bob %q", w.granted("carol"), w.granted("bob"))
+		}
+		w.says("all", v1alpha1.SeekingEnough, 1, contracted, v1alpha1.SoughtEnded, next)
+	})
+}
+
+// What somebody else asked for since is not given back.
+func TestWhatTheOwnerAskedForIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(4)
+		w.runs(time.Minute)
+		peer := w.client.Now().PeerNamed("bob").DeepCopy()
+		peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: corev1.ResourceList{"cpu": resource.MustParse("6")}, Attempt: time.Now().UnixMilli()}
+		w.do(w.client.Update(t.Context(), peer))
+		w.runs(time.Minute)
+		w.leave(0)
+		w.runs(24 * time.Hour)
+		if w.granted("bob") != "6" {
+			t.Errorf("%s is left", w.granted("bob"))
+		}
+	})
+}
+
+// A question for more that nobody answers is taken back, and the contract stays.
+func TestAQuestionForMoreThatIsLostIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateRequested }
+		w.come(4)
+		w.runs(time.Minute)
+		w.restart()
+		w.runs(unanswered / 2)
+		w.expect(asked{"bob", 0}, asked{"bob", time.Hour + settle})
+		if w.grown("all", "bob").Reason != v1alpha1.GrowthAsked {
+			t.Errorf("%+v", w.grown("all", "bob"))
+		}
+		w.runs(unanswered/2 + time.Minute)
+		if g := w.grown("all", "bob"); g.Reason != v1alpha1.GrowthNotGranted || g.Tries == 0 || w.granted("bob") != "2" {
+			t.Errorf("%+v, granted %s", g, w.granted("bob"))
+		}
+		// One that was not put yet, to who went away at that moment.
+		w.answer = yes
+		w.goes("bob")
+		peer := w.client.Now().PeerNamed("bob")
+		if peer.Status.Outgoing.RequestID != "" {
+			t.Errorf("a question is out: %+v", peer.Status.Outgoing)
+		}
+		w.runs(24 * time.Hour)
+		w.comes("bob")
+		w.runs(time.Minute)
+		if w.granted("bob") != "4" {
+			t.Errorf("granted %s", w.granted("bob"))
+		}
+		w.do(w.client.Delete(t.Context(), &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}))
+		w.status(w.client.Now().PeerNamed("bob"), func(s *v1alpha1.PeerStatus) { record.Step(&s.Outgoing, peering.EventEnded, "bob ended the contract") })
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
+		w.runs(time.Minute)
+		if g := w.grown("all", "bob"); g.Reason != "" {
+			t.Errorf("of a contract that ended it is said %+v", g)
+		}
+	})
+}
+
+func TestWhichPodsMatter(t *testing.T) {
+	waits := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}
+	gated := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}}
+	for name, tt := range map[string]struct {
+		node   string
+		status corev1.PodStatus
+		want   bool
+	}{
+		"just made":             {"", corev1.PodStatus{Phase: corev1.PodPending}, false},
+		"gated":                 {"", gated, false},
+		"found no node":         {"", waits, true},
+		"at home":               {"alice", corev1.PodStatus{Phase: corev1.PodRunning}, false},
+		"at a peer":             {"kith-bob", corev1.PodStatus{Phase: corev1.PodRunning}, true},
+		"done at a peer":        {"kith-bob", corev1.PodStatus{Phase: corev1.PodSucceeded}, false},
+		"found none, and ended": {"", corev1.PodStatus{Phase: corev1.PodFailed, Conditions: waits.Conditions}, false},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: tt.node}, Status: tt.status}
+		if got := bears(pod) != (bearing{}); got != tt.want {
+			t.Errorf("%s: matters is %v", name, got)
+		}
+	}
+}

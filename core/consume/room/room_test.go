@@ -1,0 +1,145 @@
+package room
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/agree/presence"
+	"kith.dev/core/agree/relations/seeking"
+	"kith.dev/core/api/v1alpha1"
+)
+
+func list(cpu, pods string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse(pods)}
+}
+
+// pod is one of a namespace that is offloaded, and waits.
+func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: metav1.Unix(1000, 0)}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}}
+	p.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}}
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Unix(1010, 0),
+	}}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func at(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeName, p.Status = node, corev1.PodStatus{Phase: corev1.PodRunning} }
+}
+
+func in(namespace string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Namespace = namespace } }
+
+func asks(cpu string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cpu)
+	}
+}
+
+// bob is the node of a peer that grants one processor.
+func bob() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}}
+	n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPeer, Value: "bob", Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.Allocatable = list("1", "10")
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return n
+}
+
+func offloaded(namespace string, peers ...string) *v1alpha1.NamespaceOffloading {
+	return &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName},
+		Spec: v1alpha1.NamespaceOffloadingSpec{Strategy: v1alpha1.StrategyLocalAndRemote, Peers: peers}}
+}
+
+func TestNeeds(t *testing.T) {
+	claim := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	}
+	for name, tt := range map[string]struct {
+		objects   []client.Object
+		bob       string // pods, waits, beyond, processors
+		carol     string // with whom there is no contract
+		waiting   int
+		bobIsGone bool
+	}{
+		"nothing":                       {bob: "0 0 0 0", carol: "0 0 0 0"},
+		"some run, some wait":           {objects: []client.Object{pod("a", at("kith-bob")), pod("b"), pod("c")}, bob: "1 2 0 3", carol: "0 2 0 2", waiting: 2},
+		"more than there may be":        {objects: []client.Object{pod("a"), pod("b", asks("9")), pod("c", asks("4"))}, bob: "0 1 2 1", carol: "0 1 2 1", waiting: 3},
+		"a namespace that stays":        {objects: []client.Object{pod("a", in("home"))}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"for bob alone":                 {objects: []client.Object{pod("a", in("bobs"))}, bob: "0 1 0 1", carol: "0 0 0 0", waiting: 1},
+		"what waits for something else": {objects: []client.Object{pod("a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what tolerates no peer":        {objects: []client.Object{pod("a", func(p *corev1.Pod) { p.Spec.Tolerations = nil })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"not seen by the scheduler yet": {objects: []client.Object{pod("a", func(p *corev1.Pod) { p.Status.Conditions = nil })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what is being deleted": {objects: []client.Object{pod("a", func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1020, 0)}, []string{"test/kept"}
+		})}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what has ended there":       {objects: []client.Object{pod("a", at("kith-bob"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what runs elsewhere":        {objects: []client.Object{pod("a", at("alice")), pod("b", at("kith-dave"))}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"a volume that is not there": {objects: []client.Object{pod("a", claim)}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"a peer that is gone":        {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, bob: "1 0 0 1", carol: "0 1 0 1", waiting: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+				if err := add(scheme); err != nil {
+					t.Fatal(err)
+				}
+			}
+			node := bob()
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, node, offloaded("shop"), offloaded("bobs", "bob"))...).Build()
+			place := func(name string, most corev1.ResourceList) seeking.Place {
+				return seeking.Place{Peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}}, There: presence.Presence{State: presence.Reachable}, Most: most}
+			}
+			places := []seeking.Place{place("bob", list("4", "10")), place("carol", list("4", "10"))}
+			if tt.bobIsGone {
+				places[0].There = presence.Presence{State: presence.Unreachable}
+			}
+			needs, waiting, err := New(c).Needs(t.Context(), places)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []string{tt.bob, tt.carol} {
+				n := needs[i]
+				if got := fmt.Sprintf("%d %d %d %s", n.Pods, n.Waits, n.Beyond, n.All.Cpu()); got != want {
+					t.Errorf("%s: %s, want %s", places[i].Peer.Name, got, want)
+				}
+				if n.Waits > 0 && !n.Since.Equal(time.Unix(1010, 0)) {
+					t.Errorf("%s: since %s", places[i].Peer.Name, n.Since)
+				}
+			}
+			if waiting != tt.waiting {
+				t.Errorf("%d wait, want %d", waiting, tt.waiting)
+			}
+		})
+	}
+}
+
+func BenchmarkNeeds(b *testing.B) {
+	scheme := runtime.NewScheme()
+	_, _ = corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)
+	var objects []client.Object
+	for i := range 400 {
+		objects = append(objects, pod(fmt.Sprintf("pod-%03d", i)))
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, offloaded("shop"))...).Build()
+	var places []seeking.Place
+	for i := range 50 {
+		places = append(places, seeking.Place{Peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("peer-", i)}},
+			There: presence.Presence{State: presence.Reachable}, Most: list("64", "100")})
+	}
+	for b.Loop() {
+		if _, _, err := New(c).Needs(b.Context(), places); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
