@@ -50,6 +50,11 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 		case is:
 			needs[there].Pods++
 			add(places[there].Used, why.Requests(pod))
+			// One that the contract has no room for stays with the peer, and waits.
+			if pod.Status.Phase == corev1.PodPending && pod.Status.Reason == why.RefusedContract && pod.DeletionTimestamp == nil {
+				count(&needs[there], pod)
+				waiting++
+			}
 		case seeking.Waits(pod) && pod.Labels[v1alpha1.LabelConsumer] == "":
 			wait = append(wait, pod)
 		}

@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/why"
 )
 
 func list(cpu, pods string) corev1.ResourceList {
@@ -83,7 +84,12 @@ func TestNeeds(t *testing.T) {
 		"what is being deleted": {objects: []client.Object{pod("a", func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1020, 0)}, []string{"test/kept"}
 		})}, bob: "0 0 0 0", carol: "0 0 0 0"},
-		"what has ended there":       {objects: []client.Object{pod("a", at("kith-bob"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what has ended there": {objects: []client.Object{pod("a", at("kith-bob"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"what has no room there, though it was given to it": {objects: []client.Object{pod("a", at("kith-bob")), pod("b", at("kith-bob"), func(p *corev1.Pod) {
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending, Reason: why.RefusedContract, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1010, 0)},
+			}}
+		})}, bob: "2 1 0 2", carol: "0 0 0 0", waiting: 1},
 		"what runs elsewhere":        {objects: []client.Object{pod("a", at("alice")), pod("b", at("kith-dave"))}, bob: "0 0 0 0", carol: "0 0 0 0"},
 		"a volume that is not there": {objects: []client.Object{pod("a", claim)}, bob: "0 0 0 0", carol: "0 0 0 0"},
 		"a peer that is gone":        {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, bob: "1 0 0 1", carol: "0 1 0 1", waiting: 1},

@@ -34,7 +34,7 @@ type Place struct {
 // Need is what pods of this cluster need of a Place.
 type Need struct {
 	Pods   int                 // that are there
-	Waits  int                 // that wait for a node, may go there, and fit into Most
+	Waits  int                 // that wait for a node, may go there, and fit into Most, or are there and have no room
 	Beyond int                 // that wait, may go there, and do not fit
 	Since  time.Time           // that the first of those that fit waits
 	All    corev1.ResourceList // what those request that are there, and those that wait and fit

@@ -240,7 +240,9 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, r *room, now, next
 	st.Contracts = int32(contracts)
 	switch {
 	case changing >= 0 && st.Peers[changing].Growth.Reason == v1alpha1.GrowthGivingBack:
-		st.State, st.Message = v1alpha1.SeekingEnough, st.Peers[changing].Peer+" is asked for less"
+		if st.State, st.Message = v1alpha1.SeekingAsking, st.Peers[changing].Peer+" is asked for less"; contracts >= most {
+			st.State = v1alpha1.SeekingEnough
+		}
 	case changing >= 0:
 		st.State, st.Message, st.Waiting = v1alpha1.SeekingGrowing, st.Peers[changing].Peer+" is asked for more", r.pods()
 	case more:

@@ -45,6 +45,7 @@ type bearing struct {
 	waits, goes bool
 	at          string
 	generation  int64
+	reason      string // of one that is at a peer
 }
 
 func bears(o client.Object) (b bearing) {
@@ -53,6 +54,9 @@ func bears(o client.Object) (b bearing) {
 		b.goes = b.waits && slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintPeer })
 		if b.waits || b.at != "" {
 			b.generation = pod.Generation
+		}
+		if b.at != "" {
+			b.reason = pod.Status.Reason
 		}
 	}
 	return b
