@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
@@ -68,40 +69,14 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{t: t, begun: time.Now(), there: map[string]presence.Presence{}, nearby: map[string]Nearby{}, events: events.NewFakeRecorder(10000)}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringPolicy{}).Build()
-	// A day with fifty peers is too long for a ledger that reads all of them each time.
-	var snapshot *ledger.Snapshot
-	wrote := func(err error) error { snapshot = nil; return err }
-	w.client = ledger.Of(interceptor.NewClient(base, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return wrote(c.Create(ctx, o, opts...))
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return wrote(c.Update(ctx, o, opts...))
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return wrote(c.Patch(ctx, o, p, opts...))
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return wrote(c.Delete(ctx, o, opts...))
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return wrote(c.SubResource(sub).Patch(ctx, o, p, opts...))
-		},
+	w.client = ledgertest.Over(t, interceptor.NewClient(base, interceptor.Funcs{
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			if w.stale {
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it was changed"))
 			}
-			return wrote(c.SubResource(sub).Update(ctx, o, opts...))
+			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
-	}), func() *ledger.Snapshot {
-		if snapshot == nil {
-			var err error
-			if snapshot, err = ledger.Read(t.Context(), base); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return snapshot
-	})
+	}))
 	w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
 	w.restart()
 	return w
