@@ -225,7 +225,7 @@ func (p *plan) grow(r *room, selected []facts, contracts int, now, next time.Tim
 	st := &p.status
 	st.Waiting, st.State = r.pods(), v1alpha1.SeekingGrowing
 	if at < 0 {
-		st.State, st.Message = v1alpha1.SeekingFull, fmt.Sprintf("%d pods wait for room, beyond what it may ask for", r.waiting)
+		st.State, st.Message = v1alpha1.SeekingFull, fmt.Sprintf("%d pods wait for room that nobody may be asked for", r.waiting)
 		if p.again > 0 {
 			st.Message = fmt.Sprintf("%d pods wait for room, and nobody is asked before %s", r.waiting, now.Add(p.again).UTC().Format(time.DateTime+" UTC"))
 		}
