@@ -87,9 +87,14 @@ func world() *apitest.Backend {
 			{
 				Contract: "abcdefgh12345678", Peer: "bob", PeerID: "BOB", Direction: api.Outgoing,
 				Receipts: []api.Receipt{
-					{Sequence: 1, Revision: 1, From: now.Add(-2 * time.Hour), To: now.Add(-time.Hour), Used: map[string]string{"cpu": "5400000", "memory": "7730941132800", "pods": "10800"},
+					{Sequence: 1, Revision: 1, From: now.Add(-2 * time.Hour), To: now.Add(-time.Hour), Used: map[string]string{"cpu": "5400000", "memory": "7730941132800", "pods": "10800"}, Reserved: map[string]string{"cpu": "7200000", "memory": "7730941132800"},
+						Shares: api.List[api.ReceiptShare]{
+							{Used: map[string]string{"cpu": "600000"}, Due: map[string]string{"cpu": "0.003333334"}, Total: "0.003333334"},
+							{Namespace: "shop", Used: map[string]string{"cpu": "4800000", "memory": "7730941132800", "pods": "10800"}, Due: map[string]string{"cpu": "0.026666666"}, Total: "0.026666666"},
+						},
 						Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.03"}, Total: "0.03", Currency: "EUR", Verdict: api.ReceiptAgreed},
 					{Sequence: 2, Revision: 1, From: now.Add(-time.Hour), To: now, Used: map[string]string{"cpu": "3600000"},
+						Shares: api.List[api.ReceiptShare]{{Namespace: "batch", Used: map[string]string{"cpu": "3600000"}, Due: map[string]string{"cpu": "0.02"}, Total: "0.02"}},
 						Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.02"}, Total: "0.02", Currency: "EUR", Verdict: api.ReceiptDisputed, Counted: map[string]string{"cpu": "1"}},
 				},
 				Open: &api.Receipt{From: now, To: now.Add(time.Minute), Used: map[string]string{"cpu": "60000"}, Prices: map[string]string{"cpu": "0.02 EUR"}, Due: map[string]string{"cpu": "0.000333333"}, Total: "0.000333333", Currency: "EUR"},
@@ -241,7 +246,7 @@ func TestGolden(t *testing.T) {
 		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
 		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract":      {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
-		"receipt":       {"receipt", "receipt list bob -o wide", "receipt list nobody", "receipt list -o json", "receipt export abcdefgh12345678", "receipt export nobody", "receipt verify testdata/none.jsonl", "usage", "usage bob --by day", "usage -o csv", "usage -o focus", "usage -o json", "usage --since yesterday", "usage nobody"},
+		"receipt":       {"receipt", "receipt list bob -o wide", "receipt list nobody", "receipt list -o json", "receipt export abcdefgh12345678", "receipt export nobody", "receipt verify testdata/none.jsonl", "usage", "usage bob --by day", "usage --by namespace", "usage --by namespace -o csv", "usage bob --by namespace -o json", "usage --by namespace -o focus", "usage --by hour", "usage -o csv", "usage -o focus", "usage -o json", "usage --since yesterday", "usage nobody"},
 		"top":           {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},
 		"dry-run": {"unpeer bob --dry-run", "unpeer carol --dry-run", "unpeer --all --dry-run", "unpeer bob --dry-run -o json", "unpeer nobody --dry-run", "forget bob --dry-run", "forget nobody --dry-run",
 			"share 30% --dry-run", "share 50% --dry-run", "share --dry-run", "share 101% --dry-run", "share --policy lab --to bob --cpu 1 --dry-run", "unoffload shop --dry-run", "unoffload shop --dry-run --force", "unoffload web --dry-run",

@@ -100,9 +100,19 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		column("BillingCurrency", func(l focusLine) string { return l.Currency }),
 		column("BillingPeriodEnd", func(l focusLine) string { return moment(l.month().AddDate(0, 1, 0)) }),
 		column("BillingPeriodStart", func(l focusLine) string { return moment(l.month()) }),
+		column("CapacityReservationId", func(l focusLine) string { return l.Contract }),
+		column("CapacityReservationStatus", func(l focusLine) string {
+			if l.part == partUnused {
+				return "Unused"
+			}
+			return "Used"
+		}),
 		same("ChargeCategory", "Usage"),
 		same("ChargeClass", ""),
 		column("ChargeDescription", func(l focusLine) string {
+			if l.part == partUnused {
+				return fmt.Sprintf("%s that the contract reserved at %s, and no pod requested", l.resource, name(provider)(l))
+			}
 			return fmt.Sprintf("%s that pods of %s requested at %s", l.resource, name(consumer)(l), name(provider)(l))
 		}),
 		same("ChargeFrequency", "Usage-Based"),
@@ -132,6 +142,7 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		same("ServiceName", "Kith"),
 		column("SubAccountId", func(l focusLine) string { return l.Contract }),
 		column("SubAccountName", func(l focusLine) string { return "contract " + l.Contract }),
+		column("x_KithNamespace", func(l focusLine) string { return l.namespace }),
 		column("x_KithDirection", func(l focusLine) string { return string(l.Direction) }),
 		column("x_KithProviderId", id(provider)),
 		column("x_KithReceipt", func(l focusLine) string { return fmt.Sprint(l.Sequence) }),

@@ -42,6 +42,8 @@ type receiptRow struct {
 	PeerID    string        `json:"peerId"`
 	Direction api.Direction `json:"direction"`
 	Fault     string        `json:"fault,omitempty"` // of the contract's receipts, with the newest of them
+	namespace string        // whose share it is, of a row that is one
+	part      usagePart
 	api.Receipt
 }
 

@@ -37,9 +37,12 @@ func (p commands) usageCommand() *cobra.Command {
 		Long: `Show what was used under contracts, and what that comes to: by your pods at each peer, and by the pods of each peer here. It is the sum of the
 receipts of the last 30 days, or since a day, UTC, and of what was counted since the last receipt. Used is what pods request, for as long as they do.
 
+--by namespace splits what your pods used at peers over your namespaces, as this cluster counted by itself: an estimate, which sums up to what
+was signed. What the contract reserves and nobody requested has a line of its own; it costs nothing.
+
 -o csv is the same for a spreadsheet. -o focus has a line for each receipt and resource with the columns of FOCUS 1.2 (focus.finops.org), for tools that read
 bills of clouds; columns of Kith's own begin with x_Kith. Money is not moved by Kith (docs/prices.md).`,
-		Example: "  kith usage\n  kith usage bob --by day\n  kith usage --since 2026-11-01 -o csv\n  kith usage -o focus > bill.csv",
+		Example: "  kith usage\n  kith usage bob --by day\n  kith usage --by namespace\n  kith usage --since 2026-11-01 -o csv\n  kith usage -o focus > bill.csv",
 		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
 			from := p.Now().Add(-usedFor)
@@ -49,13 +52,16 @@ bills of clouds; columns of Kith's own begin with x_Kith. Money is not moved by 
 					return api.Invalid("since", since, "a day such as 2026-11-01")
 				}
 			}
-			accounts, err := program.CallAbout(p.Program, c, (*client.Client).Receipts, api.ReceiptOptions{Since: from.Truncate(time.Second)})
+			accounts, err := program.CallAbout(p.Program, c, (*client.Client).Receipts, api.ReceiptOptions{Since: from.Truncate(time.Second), Namespaces: by == byNamespace})
 			if err != nil {
 				return err
 			}
 			rows, err := usageRowsOf.Pick(receiptRows(accounts, true), args)
 			if err != nil {
 				return err
+			}
+			if by == byNamespace {
+				rows = byNamespaces(rows)
 			}
 			switch p.Format {
 			case focusForm:
@@ -70,7 +76,7 @@ bills of clouds; columns of Kith's own begin with x_Kith. Money is not moved by 
 			return program.Print(p.Program, summed(rows, by), usageListing)
 		},
 	}
-	program.OneOf(c, &by, "by", "", "a line for each %s", "peer", "day")
+	program.OneOf(c, &by, "by", "", "a line for each %s", "peer", "day", byNamespace)
 	c.Flags().StringVar(&since, "since", "", "`DAY` from which on, for example 2026-11-01 (default: the last 30 days)")
 	program.OneOf(c, &p.Format, "output", "o", "form of the output: %s", program.JSON, program.YAML, csvForm, focusForm)
 	return c
@@ -88,7 +94,9 @@ type usage struct {
 	PeerID    string            `json:"peerId"`
 	Direction api.Direction     `json:"direction"`
 	Day       string            `json:"day,omitempty"`
-	Used      map[string]string `json:"used"` // hours of a core, of a GiB, of a device, exactly or to nine places
+	Namespace string            `json:"namespace,omitempty"`
+	Part      usagePart         `json:"part,omitempty"` // with --by namespace
+	Used      map[string]string `json:"used"`           // hours of a core, of a GiB, of a device, exactly or to nine places
 	Due       string            `json:"due"`
 	Currency  string            `json:"currency,omitempty"`
 	Disputed  string            `json:"disputed,omitempty"` // how much of Due is in receipts that the consumer disputes
@@ -104,16 +112,21 @@ func summed(rows []receiptRow, by string) []usage {
 	type key struct {
 		peer, currency, day string
 		direction           api.Direction
+		namespace           string
+		part                usagePart
 	}
 	all := map[key]*usage{}
 	for _, row := range rows {
-		k := key{row.PeerID, row.Currency, "", row.Direction}
+		k := key{row.PeerID, row.Currency, "", row.Direction, row.namespace, row.part}
 		if by == "day" {
 			k.day = row.From.UTC().Format(time.DateOnly)
 		}
 		u := all[k]
 		if u == nil {
-			u = &usage{Peer: row.Peer, PeerID: row.PeerID, Direction: row.Direction, Day: k.day, Currency: row.Currency, Used: map[string]string{}, sums: map[string]*big.Rat{}}
+			u = &usage{
+				Peer: row.Peer, PeerID: row.PeerID, Direction: row.Direction, Day: k.day, Namespace: row.namespace, Part: row.part, Currency: row.Currency,
+				Used: map[string]string{}, sums: map[string]*big.Rat{},
+			}
 			for i := range u.due {
 				u.due[i] = new(big.Rat)
 			}
@@ -154,7 +167,8 @@ func summed(rows []receiptRow, by string) []usage {
 		list = append(list, *u)
 	}
 	slices.SortFunc(list, func(a, b usage) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Peer, b.Peer), -cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.PeerID, b.PeerID))
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Peer, b.Peer), -cmp.Compare(a.Direction, b.Direction), cmp.Compare(slices.Index(usageParts, a.Part), slices.Index(usageParts, b.Part)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Currency, b.Currency), cmp.Compare(a.PeerID, b.PeerID))
 	})
 	return list
 }
@@ -168,6 +182,74 @@ func (u usage) storage() string {
 		}
 	}
 	return shortened(sum.FloatString(9))
+}
+
+// byNamespace is --by of what own namespaces used.
+const byNamespace = "namespace"
+
+// usagePart says of what of a contract a line is, when it is split.
+type usagePart string
+
+// The parts.
+const (
+	partNamespace usagePart = "namespace" // what pods of a namespace used
+	partUnknown   usagePart = "unknown"   // what was used, and not counted by namespace
+	partUnused    usagePart = "unused"    // what the contract reserved, and nobody requested
+)
+
+// usageParts are all of them, in the order of lists.
+var usageParts = []usagePart{"", partNamespace, partUnknown, partUnused}
+
+func (x usage) ofNamespace() string {
+	switch x.Part {
+	case partUnknown:
+		return "(not known)"
+	case partUnused:
+		return "(reserved, unused)"
+	}
+	return x.Namespace
+}
+
+// byNamespaces splits the receipts of what pods of this cluster used; those of peers' pods here are left out, for their namespaces are the peers' affair.
+func byNamespaces(rows []receiptRow) (out []receiptRow) {
+	for _, row := range rows {
+		if row.Direction != api.Outgoing {
+			continue
+		}
+		for _, share := range row.Shares {
+			one := row
+			one.namespace, one.part = share.Namespace, partNamespace
+			if share.Namespace == "" {
+				one.part = partUnknown
+			}
+			one.Used, one.Due, one.Total = share.Used, share.Due, share.Total
+			out = append(out, one)
+		}
+		if unused := difference(row.Reserved, row.Used); len(unused) > 0 {
+			one := row
+			one.part, one.Used, one.Due, one.Total = partUnused, unused, nil, "0"
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// difference is what sums have that others have not.
+func difference(all, part map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, text := range all {
+		n, ok := new(big.Int).SetString(text, 10)
+		if !ok {
+			continue
+		}
+		if less, ok := new(big.Int).SetString(part[name], 10); ok {
+			n.Sub(n, less)
+		}
+		if n.Sign() > 0 {
+			out[name] = n.String()
+		}
+	}
+	return out
 }
 
 // inShort writes a decimal number to three places.
@@ -184,6 +266,7 @@ var usageListing = program.Listing[usage]{
 		{Title: "DAY", Need: true, Cell: func(x usage) string { return x.Day }},
 		{Title: "PEER", Cell: func(x usage) string { return x.Peer }},
 		{Title: "PODS", Cell: func(x usage) string { return whosePods(x.Direction) }},
+		{Title: "NAMESPACE", Need: true, Cell: usage.ofNamespace},
 		{Title: "CORE HOURS", Cell: func(x usage) string { return inShort(x.Used[api.CPU]) }},
 		{Title: "GIB HOURS", Cell: func(x usage) string { return inShort(x.Used[api.Memory]) }},
 		{Title: "OTHERS", Need: true, Cell: func(x usage) string {
@@ -241,6 +324,8 @@ var usageCSV = []screen.Column[usage]{
 	{Title: "currency", Cell: func(x usage) string { return x.Currency }},
 	{Title: "disputed", Cell: func(x usage) string { return x.Disputed }},
 	{Title: "open", Cell: func(x usage) string { return x.Open }},
+	{Title: "namespace", Cell: func(x usage) string { return x.Namespace }},
+	{Title: "part", Cell: func(x usage) string { return string(x.Part) }},
 }
 
 // money is a sum in each currency.

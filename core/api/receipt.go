@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -36,6 +37,16 @@ type Receipt struct {
 	Verdict  ReceiptVerdict    `json:"verdict,omitempty"`
 	Counted  map[string]string `json:"counted,omitempty"` // with a dispute, what the consumer counted of Used
 	Last     bool              `json:"last,omitempty"`    // of the contract
+	// Shares, when they are asked for, are what namespaces of this cluster used of Used, as it counted by itself: nobody signs them.
+	Shares List[ReceiptShare] `json:"shares,omitempty"`
+}
+
+// ReceiptShare is what a namespace of this cluster has of a receipt.
+type ReceiptShare struct {
+	Namespace string            `json:"namespace,omitempty"` // "" for what was not counted here
+	Used      map[string]string `json:"used,omitempty"`
+	Due       map[string]string `json:"due,omitempty"`
+	Total     string            `json:"total"`
 }
 
 // ReceiptVerdict is what the consumer said to a receipt; "" while that is nothing.
@@ -55,19 +66,29 @@ type ReceiptFile struct {
 
 // ReceiptOptions are the query of the call that lists receipts.
 type ReceiptOptions struct {
-	Since time.Time // those that end after it; zero: all
+	Since      time.Time // those that end after it; zero: all
+	Namespaces bool      // with the shares of this cluster's namespaces
 }
 
 // Query is what ParseReceiptOptions reads.
 func (o ReceiptOptions) Query() url.Values {
-	if o.Since.IsZero() {
-		return url.Values{}
+	q := url.Values{}
+	if !o.Since.IsZero() {
+		q.Set("since", o.Since.UTC().Format(time.RFC3339))
 	}
-	return url.Values{"since": {o.Since.UTC().Format(time.RFC3339)}}
+	if o.Namespaces {
+		q.Set("namespaces", "true")
+	}
+	return q
 }
 
 // ParseReceiptOptions reads them.
 func ParseReceiptOptions(q url.Values) (o ReceiptOptions, err error) {
+	if text := q.Get("namespaces"); text != "" {
+		if o.Namespaces, err = strconv.ParseBool(text); err != nil {
+			return o, Invalid("namespaces", text, "true or false")
+		}
+	}
 	text := q.Get("since")
 	if text == "" {
 		return o, nil

@@ -63,13 +63,17 @@ func (b *Backend) Peer(ctx context.Context, ref string) (api.Peer, error) {
 type facts struct {
 	agreed  *ledger.Snapshot
 	adverts map[string]v1alpha1.Advertisement
-	used    map[string]corev1.ResourceList // by node
-	abroad  map[string]int                 // pods by node
-	guests  map[string]int                 // pods by compact ID of the consumer
+	used    map[string]corev1.ResourceList            // by node
+	by      map[string]map[string]corev1.ResourceList // used by node and namespace
+	abroad  map[string]int                            // pods by node
+	guests  map[string]int                            // pods by compact ID of the consumer
 }
 
 func (b *Backend) gather(ctx context.Context) (facts, error) {
-	f := facts{agreed: &ledger.Snapshot{}, adverts: map[string]v1alpha1.Advertisement{}, used: map[string]corev1.ResourceList{}, abroad: map[string]int{}, guests: map[string]int{}}
+	f := facts{
+		agreed: &ledger.Snapshot{}, adverts: map[string]v1alpha1.Advertisement{}, used: map[string]corev1.ResourceList{},
+		by: map[string]map[string]corev1.ResourceList{}, abroad: map[string]int{}, guests: map[string]int{},
+	}
 	c := b.Cluster()
 	if c == nil {
 		return f, nil
@@ -92,10 +96,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 			f.guests[id]++
 		} else if offloading.Abroad(pod) {
 			f.abroad[pod.Spec.NodeName]++
-			if f.used[pod.Spec.NodeName] == nil {
-				f.used[pod.Spec.NodeName] = corev1.ResourceList{}
-			}
-			add(f.used[pod.Spec.NodeName], requestsOf(pod))
+			f.uses(pod.Spec.NodeName, pod.Namespace, requestsOf(pod))
 		}
 	}
 	held, err := held(ctx, c.Client, "", "")
@@ -103,13 +104,27 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 		return f, err
 	}
 	for i := range held {
-		node := v1alpha1.VirtualNodePrefix + volumes.AtPeer(&held[i])
-		if f.used[node] == nil {
-			f.used[node] = corev1.ResourceList{}
+		namespace := ""
+		if of := held[i].Spec.ClaimRef; of != nil {
+			namespace = of.Namespace
 		}
-		add(f.used[node], corev1.ResourceList{corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held[i]))): held[i].Spec.Capacity[corev1.ResourceStorage]})
+		f.uses(v1alpha1.VirtualNodePrefix+volumes.AtPeer(&held[i]), namespace, corev1.ResourceList{
+			corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held[i]))): held[i].Spec.Capacity[corev1.ResourceStorage],
+		})
 	}
 	return f, nil
+}
+
+// uses notes what something of a namespace uses of a node.
+func (f *facts) uses(node, namespace string, what corev1.ResourceList) {
+	if f.used[node] == nil {
+		f.used[node], f.by[node] = corev1.ResourceList{}, map[string]corev1.ResourceList{}
+	}
+	if f.by[node][namespace] == nil {
+		f.by[node][namespace] = corev1.ResourceList{}
+	}
+	add(f.used[node], what)
+	add(f.by[node][namespace], what)
 }
 
 // view shows a known cluster as the local API does.

@@ -25,7 +25,7 @@ func (b *Backend) Metered(ctx context.Context) ([]receipts.Line, error) {
 		return nil, errors.New("the controllers of Kith do not run")
 	}
 	var lines []receipts.Line
-	used := map[string]corev1.ResourceList{}
+	var f facts
 	for _, ctr := range c.Client.Now().Contracts {
 		ending := ctr.DeletionTimestamp != nil || ctr.Status.State == v1alpha1.StateEnding
 		if ending && ctr.Spec.Role == v1alpha1.RoleProvider { // the consumer counts until its pods are home: it may hear of the end before the provider does
@@ -46,14 +46,16 @@ func (b *Backend) Metered(ctx context.Context) ([]receipts.Line, error) {
 		if line.Provides {
 			line.Used = counts(c.Host.Used(ctr.Spec.ID))
 		} else {
-			if len(used) == 0 { // once for all
-				f, err := b.gather(ctx)
-				if err != nil {
+			if f.used == nil { // once for all
+				if f, err = b.gather(ctx); err != nil {
 					return nil, err
 				}
-				used = f.used
 			}
-			line.Used = counts(used[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer])
+			node := v1alpha1.VirtualNodePrefix + ctr.Spec.Peer
+			line.Used, line.By = counts(f.used[node]), map[string]receipts.Amounts{}
+			for namespace, held := range f.by[node] {
+				line.By[namespace] = counts(held)
+			}
 		}
 		lines = append(lines, line)
 	}
@@ -96,9 +98,28 @@ func (b *Backend) Receipts(_ context.Context, options api.ReceiptOptions) ([]api
 			}
 			v.Open = &open
 		}
+		if options.Namespaces {
+			shares, err := b.Book.Shares(a)
+			if err != nil {
+				return nil, internal(err)
+			}
+			for i := range v.Receipts {
+				v.Receipts[i].Shares = sharesView(shares[v.Receipts[i].Sequence])
+			}
+			if v.Open != nil {
+				v.Open.Shares = sharesView(shares[0])
+			}
+		}
 		all = append(all, v)
 	}
 	return all, nil
+}
+
+func sharesView(shares []receipts.Share) (list api.List[api.ReceiptShare]) {
+	for _, s := range shares {
+		list = append(list, api.ReceiptShare{Namespace: s.Namespace, Used: s.Used, Due: s.Due, Total: s.Total})
+	}
+	return list
 }
 
 func receiptView(item receipt.Item) api.Receipt {

@@ -77,6 +77,12 @@ func TestAContractWithPrices(t *testing.T) {
 		}
 		return ""
 	})
+	eventually(t, 10*time.Second, "it is the namespace's", func() string {
+		if text := kith(t, alice, "usage", "--by", "namespace"); !strings.Contains(text, " shop ") || !strings.Contains(text, "(reserved, unused)") {
+			return text
+		}
+		return ""
+	})
 	kith(t, alice, "unpeer", "bob", "--yes")
 	eventually(t, 60*time.Second, "both have the last receipt, and agree", func() string {
 		ours, theirs := receiptsOf(t, alice), receiptsOf(t, bob)
@@ -96,6 +102,13 @@ func TestAContractWithPrices(t *testing.T) {
 	hers, his := usageOf(t, alice), usageOf(t, bob)
 	if len(hers) != 1 || len(his) != 1 || hers[0].Due != his[0].Due || hers[0].Due == "0" || hers[0].Open != "" || hers[0].Direction != api.Outgoing || his[0].Direction != api.Incoming {
 		t.Errorf("usage: alice has %+v, bob %+v", hers, his)
+	}
+	var split []struct{ Namespace, Part, Due string }
+	if err := json.Unmarshal([]byte(kith(t, alice, "usage", "--by", "namespace", "-o", "json")), &split); err != nil {
+		t.Fatal(err)
+	}
+	if len(split) != 2 || split[0].Namespace != "shop" || split[0].Due != hers[0].Due || split[1].Part != "unused" || split[1].Due != "0" {
+		t.Errorf("by namespace: %+v, of %s", split, hers[0].Due)
 	}
 	if text := kith(t, alice, "usage", "-o", "focus"); !strings.Contains(text, "BilledCost,") || !strings.Contains(text, "Core-Hours") {
 		t.Errorf("focus:\n%s", text)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ type Line struct {
 	Peer     string // the name of the other one here
 	Granted  Amounts
 	Used     Amounts
+	By       map[string]Amounts // of a consumer: what each namespace of this cluster uses
 }
 
 // Config is what a Book needs.
@@ -116,7 +118,7 @@ func (b *Book) observe(now Instant, line Line) error {
 	if err := b.open(a); err != nil {
 		return err
 	}
-	a.Meter.count(now, a.Provides)
+	a.count(now)
 	if err := b.closeHour(a, now); err != nil {
 		return err
 	}
@@ -132,7 +134,11 @@ func (b *Book) observe(now Instant, line Line) error {
 	}
 	renamed := a.Peer != line.Peer
 	a.Peer = line.Peer
-	if a.Meter.set(line.Document.Revision, line.Granted, line.Used) || renamed || b.stale(a, line) {
+	other := !maps.EqualFunc(a.Parts.Now, line.By, maps.Equal[Amounts, Amounts])
+	if a.Parts.Now = line.By; line.Provides {
+		a.Parts.Now, other = nil, false
+	}
+	if a.Meter.set(line.Document.Revision, line.Granted, line.Used) || other || renamed || b.stale(a, line) {
 		return b.save(a)
 	}
 	return nil
@@ -183,7 +189,7 @@ func (b *Book) end(a *account, now Instant) error {
 		return err
 	}
 	if last := a.chain.Last(); last == nil || !last.Receipt.Last { // it is closed when the power failed before that was noted
-		a.Meter.count(now, a.Provides)
+		a.count(now)
 		if err := b.closeHour(a, now); err != nil {
 			return err
 		}
@@ -191,7 +197,7 @@ func (b *Book) end(a *account, now Instant) error {
 			return err
 		}
 	}
-	a.Meter.Used, a.Ended = nil, now.Wall.UTC() // what was granted bounds what receipts may say
+	a.Meter.Used, a.Parts.Now, a.Ended = nil, nil, now.Wall.UTC() // what was granted bounds what receipts may say
 	return b.save(a)
 }
 
@@ -278,12 +284,8 @@ func (b *Book) Accounts(since time.Time) ([]Account, error) {
 			return nil, err
 		}
 		if a.Ended.IsZero() {
-			a.Meter.count(now, a.Provides)
-			if signed, known := a.chain.Revision(a.Meter.Revision); known {
-				if doc, err := contract.Parse(signed.Document); err == nil {
-					out.Prices = doc.Prices
-				}
-			}
+			a.count(now)
+			out.Prices = a.pricesNow()
 		}
 		out.Reserved, out.Used = a.Meter.Reserved.words(), a.Meter.Held.words()
 		all = append(all, out)

@@ -294,7 +294,7 @@ func (b *Book) takeOne(a *account, e receipt.Entry) error {
 func (b *Book) answer(a *account, to receipt.Item) error {
 	now := b.Now()
 	if a.Ended.IsZero() {
-		a.Meter.count(now, false)
+		a.count(now)
 	}
 	said := receipt.Answer{Version: receipt.AnswerVersion, Contract: a.id, Sequence: to.Receipt.Sequence, Receipt: to.Hash, Verdict: a.Meter.judge(to.Receipt.Used)}
 	if said.Verdict == receipt.Disputed {
@@ -308,7 +308,7 @@ func (b *Book) answer(a *account, to receipt.Item) error {
 	if err := b.add(a, receipt.Entry{Answer: &s}); err != nil {
 		return err
 	}
-	a.Meter.settle(to.Receipt, said.Verdict, now)
+	b.settle(a, to.Receipt, said.Verdict, now)
 	a.Sequence = to.Receipt.Sequence
 	return b.save(a)
 }

@@ -49,6 +49,8 @@ type account struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Fault is why a receipt that came was not taken.
 	Fault string `json:"fault,omitempty"`
+	// Parts is of a consumer, by its own namespaces.
+	Parts parts `json:"parts,omitzero"`
 
 	id    string
 	chain *receipt.Chain // the newest of the file; nil until it was read
@@ -59,6 +61,7 @@ type account struct {
 	pause     time.Duration
 	delivered bool          // the provider has all answers, and had no more receipts
 	asked     *rate.Limiter // by the consumer
+	spent     []spending    // by namespaces, in receipts; nil until somebody asked
 }
 
 // How often a consumer may ask for the receipts of a contract. Each time the file is read.
@@ -68,6 +71,18 @@ const (
 )
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(askedRate, askedBurst) }
+
+// count adds what was held until now.
+func (a *account) count(now Instant) {
+	a.Parts.count(a.Meter.At, now)
+	a.Meter.count(now, a.Provides)
+}
+
+// settle takes a receipt that was judged out of what is counted.
+func (b *Book) settle(a *account, r receipt.Receipt, verdict receipt.Verdict, now Instant) {
+	a.Meter.settle(r, verdict, now)
+	b.share(a, r)
+}
 
 func (b *Book) path(id, of string) string { return filepath.Join(b.Dir, id+of) }
 
@@ -107,7 +122,7 @@ func (b *Book) open(a *account) (err error) {
 		case item.Answer == nil: // it is answered when the provider is asked next
 			return nil
 		default:
-			a.Meter.settle(item.Receipt, item.Answer.Verdict, a.Meter.At)
+			b.settle(a, item.Receipt, item.Answer.Verdict, a.Meter.At)
 		}
 		a.Sequence = item.Receipt.Sequence
 	}
@@ -203,10 +218,13 @@ func (b *Book) reduce(a *account) error {
 	if err == nil {
 		err = durable.WriteFile(b.path(a.id, linesOf), kept.Bytes(), 0o600)
 	}
-	if err == nil {
-		a.first = from + 1
+	if err != nil {
+		return err
 	}
-	return err
+	if a.first = from + 1; a.Provides {
+		return nil
+	}
+	return b.reduceShares(a, from)
 }
 
 // lines calls do with each line of a file, and the number of the receipt that it is, or is about; until do says no.
@@ -270,7 +288,7 @@ func (b *Book) forget(now time.Time) error {
 		if i < keptEnded && now.Sub(a.Ended) < keptFor {
 			continue
 		}
-		for _, of := range []string{linesOf, stateOf, linesOf + ".damaged"} {
+		for _, of := range []string{linesOf, stateOf, sharesOf, linesOf + ".damaged"} {
 			if err := durable.Remove(b.path(a.id, of)); err != nil {
 				return err
 			}

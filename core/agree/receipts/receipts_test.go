@@ -38,6 +38,7 @@ type world struct {
 	doc        contract.Document
 	signed     contract.Signed
 	used       Amounts
+	by         map[string]Amounts // of used, alice's namespaces
 	cut        bool
 	paid       bool                 // it is noted each minute how far it was counted
 	over       bool                 // the contract
@@ -151,7 +152,7 @@ func (w *world) look(s *side) []Line {
 	w.t.Helper()
 	var lines []Line
 	if !w.over {
-		lines = []Line{{Signed: w.signed, Document: w.doc, Provides: s == w.bob, Peer: "other", Granted: granted, Used: w.used}}
+		lines = []Line{{Signed: w.signed, Document: w.doc, Provides: s == w.bob, Peer: "other", Granted: granted, Used: w.used, By: w.by}}
 	}
 	if err := s.Observe(lines); err != nil {
 		w.t.Fatal(err)

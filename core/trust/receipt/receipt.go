@@ -87,6 +87,7 @@ func (s Signed) Hash() string {
 
 var (
 	integer = regexp.MustCompile(`^(0|[1-9][0-9]{0,39})$`)
+	decimal = regexp.MustCompile(`^[0-9]{1,60}(\.[0-9]{1,9})?$`)
 	hash    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
@@ -213,14 +214,24 @@ func Due(used Sums, prices map[string]string) (due map[string]string, total, cur
 		if due == nil {
 			due = map[string]string{}
 		}
-		due[name] = money(whole)
+		due[name] = Money(whole)
 		sum.Add(sum, whole)
 	}
-	return due, money(sum), currency, nil
+	return due, Money(sum), currency, nil
 }
 
-// money writes billionths as a decimal number without zeros at its end.
-func money(billionths *big.Int) string {
+// Billionths reads an amount of money.
+func Billionths(amount string) (*big.Int, error) {
+	n, ok := new(big.Rat).SetString(amount)
+	if !ok || !decimal.MatchString(amount) {
+		return nil, fmt.Errorf("%.64q is not an amount of money", amount)
+	}
+	n.Mul(n, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(places), nil)))
+	return n.Num(), nil
+}
+
+// Money writes billionths as a decimal number without zeros at its end.
+func Money(billionths *big.Int) string {
 	text := new(big.Rat).SetFrac(billionths, new(big.Int).Exp(big.NewInt(10), big.NewInt(places), nil)).FloatString(places)
 	return string(bytes.TrimRight(bytes.TrimRight([]byte(text), "0"), "."))
 }

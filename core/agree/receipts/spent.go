@@ -1,0 +1,127 @@
+package receipts
+
+import (
+	"math/big"
+	"slices"
+	"time"
+
+	"kith.dev/core/trust/contract"
+	"kith.dev/core/trust/receipt"
+)
+
+// spentFor is how far back it can be asked what was spent: the longest month.
+const spentFor = 32 * 24 * time.Hour
+
+// spending is what namespaces have of what a receipt comes to.
+type spending struct {
+	to       time.Time
+	currency string
+	due      map[string]*big.Rat // by namespace
+}
+
+// Spent is what pods of a namespace at peers came to in a currency since a moment, which is the begin of an hour at most spentFor ago, and what they come
+// to in an hour as they are now: by the receipts that end after that moment, and by what was counted here where there is none yet.
+func (b *Book) Spent(namespace, currency string, since time.Time) (spent, perHour *big.Rat, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.Now()
+	spent, perHour = new(big.Rat), new(big.Rat)
+	for _, a := range b.accounts {
+		if a.Provides || !a.Ended.IsZero() && a.Ended.Before(since) {
+			continue
+		}
+		if err := b.open(a); err != nil {
+			return nil, nil, err
+		}
+		if err := b.openSpent(a, now.Wall); err != nil {
+			return nil, nil, err
+		}
+		for _, s := range a.spent {
+			if due := s.due[namespace]; due != nil && s.currency == currency && s.to.After(since) {
+				spent.Add(spent, due)
+			}
+		}
+		prices := pricesIn(a.pricesNow(), currency)
+		if len(prices) == 0 {
+			continue
+		}
+		if a.Ended.IsZero() {
+			a.count(now)
+			perHour.Add(perHour, costs(a.Parts.Now[namespace], prices))
+		}
+		for i := range a.Parts.Open {
+			if x := &a.Parts.Open[i]; !x.Hour.Before(since) {
+				due, _, _, err := receipt.Due(x.Used[namespace].words(), prices)
+				if err != nil {
+					return nil, nil, err
+				}
+				for _, amount := range due {
+					if n, ok := new(big.Rat).SetString(amount); ok {
+						spent.Add(spent, n)
+					}
+				}
+			}
+		}
+	}
+	return spent, perHour, nil
+}
+
+// pricesIn are prices, if they are in a currency.
+func pricesIn(prices map[string]string, currency string) map[string]string {
+	for _, text := range prices { // all are in one
+		if p, err := contract.ParsePrice(text); err == nil && p.Currency == currency {
+			return prices
+		}
+		break
+	}
+	return nil
+}
+
+// costs is what amounts come to in an hour.
+func costs(held Amounts, prices map[string]string) *big.Rat {
+	hour, sum := sums{}, new(big.Rat)
+	hour.plus(held, 3600)
+	for name, text := range prices {
+		p, err := contract.ParsePrice(text)
+		if err != nil || hour[name] == nil {
+			continue
+		}
+		if n, err := receipt.Hours(name, hour[name].String()); err == nil {
+			sum.Add(sum, n.Mul(n, p.Amount))
+		}
+	}
+	return sum
+}
+
+// openSpent reads what the receipts at hand come to by namespace, if that was not done.
+func (b *Book) openSpent(a *account, now time.Time) error {
+	if a.spent != nil {
+		return nil
+	}
+	kept, err := b.readShares(a.id)
+	if err != nil {
+		return err
+	}
+	a.spent = []spending{}
+	for _, item := range a.chain.Items {
+		if used, known := kept[item.Receipt.Sequence]; known && now.Sub(item.Receipt.To) < spentFor {
+			a.spend(item.Receipt, used)
+		}
+	}
+	return nil
+}
+
+// spend notes what namespaces have of what a receipt comes to.
+func (a *account) spend(r receipt.Receipt, used map[string]receipt.Sums) {
+	if r.Total == "0" {
+		return
+	}
+	s := spending{to: r.To, currency: r.Currency, due: map[string]*big.Rat{}}
+	for _, share := range sharesOfDue(used, r.Due) {
+		if n, ok := new(big.Rat).SetString(share.Total); ok {
+			s.due[share.Namespace] = n
+		}
+	}
+	a.spent = slices.DeleteFunc(a.spent, func(x spending) bool { return r.To.Sub(x.to) >= spentFor })
+	a.spent = append(a.spent, s)
+}
