@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"kith.dev/cli/screen"
@@ -42,7 +43,7 @@ func (l focusLine) unit() string {
 	case "GiB":
 		return "GiB-Hours"
 	}
-	return "Units-Hours"
+	return "Unit-Hours"
 }
 
 func (l focusLine) quantity() string {
@@ -61,6 +62,28 @@ func (l focusLine) unitPrice() string {
 		return "0"
 	}
 	return shortened(p.Amount.FloatString(9))
+}
+
+// noCurrency is what ISO 4217 has where no currency is involved.
+const noCurrency = "XXX"
+
+// currency is that of the bill, which FOCUS wants to be a code of ISO 4217: what is free is in none, and so are units of account that only the two know.
+func (l focusLine) currency() string {
+	if isCurrency(l.Currency) {
+		return l.Currency
+	}
+	return noCurrency
+}
+
+// currencies are the codes of ISO 4217, as of 2026.
+const currencies = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW CLF CLP CNY COP COU CRC " +
+	"CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW " +
+	"KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG " +
+	"QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES " +
+	"VND VUV WST XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG"
+
+func isCurrency(code string) bool {
+	return len(code) == 3 && slices.Contains(strings.Fields(currencies), code)
 }
 
 // month is the billing period: a month of UTC.
@@ -97,7 +120,7 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		column("BilledCost", focusLine.cost),
 		column("BillingAccountId", id(consumer)),
 		column("BillingAccountName", name(consumer)),
-		column("BillingCurrency", func(l focusLine) string { return l.Currency }),
+		column("BillingCurrency", focusLine.currency),
 		column("BillingPeriodEnd", func(l focusLine) string { return moment(l.month().AddDate(0, 1, 0)) }),
 		column("BillingPeriodStart", func(l focusLine) string { return moment(l.month()) }),
 		column("CapacityReservationId", func(l focusLine) string { return l.Contract }),
@@ -142,6 +165,7 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		same("ServiceName", "Kith"),
 		column("SubAccountId", func(l focusLine) string { return l.Contract }),
 		column("SubAccountName", func(l focusLine) string { return "contract " + l.Contract }),
+		column("x_KithCurrency", func(l focusLine) string { return l.Currency }),
 		column("x_KithNamespace", func(l focusLine) string { return l.namespace }),
 		column("x_KithDirection", func(l focusLine) string { return string(l.Direction) }),
 		column("x_KithProviderId", id(provider)),
