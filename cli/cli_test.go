@@ -117,6 +117,10 @@ func world() *apitest.Backend {
 		},
 		Abroad: []api.Offload{{
 			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Volumes: api.VolumesHome, Pods: api.OffloadPods{Home: 1, Abroad: 2},
+			Budget: &api.Budget{
+				Amount: "5", Currency: "EUR", Period: api.PeriodDay, State: api.BudgetSpent, Spent: "5.023456789", Since: now.Truncate(24 * time.Hour), Until: now.Truncate(24 * time.Hour).Add(24 * time.Hour),
+				Closed: api.List[api.BudgetClosed]{{Peer: "bob", Reason: api.ClosedSpent}, {Peer: "carol", Reason: api.ClosedOtherCurrency}},
+			},
 			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
 		}},
 		Kept: []api.Volume{
@@ -244,7 +248,7 @@ func TestGolden(t *testing.T) {
 			"share --price cpu=0.02EUR,memory=0.5EUR", "share --price cpu=0 --dry-run", "share --price pods=1EUR", "share --price cpu=1", "share --price cpu=1EUR --price memory=1USD",
 			"share --resource nvidia.com/gpu=1 --device-runtime-class nvidia", "share --gpu half", "share --resource widget=1", "share --device-runtime-class No!"},
 		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
-		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
+		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "offload web --budget 5/week", "offload web --budget 5/year", "unoffload shop", "unoffload web"},
 		"contract":      {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"receipt":       {"receipt", "receipt list bob -o wide", "receipt list nobody", "receipt list -o json", "receipt export abcdefgh12345678", "receipt export nobody", "receipt verify testdata/none.jsonl", "usage", "usage bob --by day", "usage --by namespace", "usage --by namespace -o csv", "usage bob --by namespace -o json", "usage --by namespace -o focus", "usage --by hour", "usage -o csv", "usage -o focus", "usage -o json", "usage --since yesterday", "usage nobody"},
 		"top":           {"top", "top bob", "top --pods", "top bob -o json", "top --pods -o json bob", "top -o name", "top nobody"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 func (p commands) offloadCommand() *cobra.Command {
-	var strategy, volumes string
+	var strategy, volumes, budget string
 	var sameName, spread bool
 	var peers []string
 	var timeout time.Duration
@@ -31,14 +32,18 @@ claim is made where its first pod goes, at a peer within what the contract grant
 With --strategy local all its pods stay at home, and the namespace is at peers all the same, with its services and what is labelled
 kith.dev/reflect=true: so pods of other namespaces that run there find them, as they do at home.
 
-Doing it again changes the options. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread",
+--budget bounds what its pods cost at peers in an hour, day, week or month of UTC, in the currency of the peers' prices: when it
+is spent, no more of them go to peers at a price until the period ends. Those that run there stay, and go on costing. Free peers
+stay open. To peers that are priced in another currency no more pods go at all (docs/prices.md).
+
+Doing it again changes the options: those that are not named are as if they never were. Pods that run already stay where they are.`,
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread\n  kith offload shop --budget \"5 EUR/day\"",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
 			}
-			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread, Budget: budget}
 			if sameName {
 				options.Mapping = api.MappingSameName
 			}
@@ -53,6 +58,7 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
 	c.Flags().StringVar(&volumes, "volumes", string(api.VolumesHome), "where the volumes of its claims may be: home or anywhere")
+	c.Flags().StringVar(&budget, "budget", "", "`AMOUNT` that its pods may cost at peers, such as \"5 EUR/day\", also /hour, /week and /month; without it, there is no bound")
 	c.Flags().BoolVar(&spread, "spread", false, "spread new pods that are alike over home and its peers, as far as there is room; without it, the largest may get most")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
@@ -71,10 +77,16 @@ func (p commands) showOffload(o api.Offload) {
 	if o.Spread {
 		fmt.Fprint(p.Out, ", spread")
 	}
+	if o.Budget != nil {
+		fmt.Fprintf(p.Out, ", budget %s", screen.Clean(o.Budget.String()))
+	}
 	if o.Why != "" {
 		fmt.Fprintf(p.Out, ": %s", screen.Clean(o.Why))
 	}
 	fmt.Fprintln(p.Out)
+	for _, note := range budgetNotes(o) {
+		fmt.Fprintf(p.Out, "  %s\n", screen.CleanLines(note.Text))
+	}
 	for _, t := range o.Twins {
 		fmt.Fprintf(p.Out, "  %s\n", screen.CleanLines(twin(t))) // whole: a refusal ends in what to do
 	}
@@ -120,14 +132,63 @@ func (p commands) listOffloads(c *cobra.Command) error {
 			}
 			return ""
 		}, Need: true},
+		{Title: "BUDGET", Cell: func(o api.Offload) string {
+			if o.Budget == nil {
+				return ""
+			}
+			return percent(o.Budget.Spent, o.Budget.Amount) + " spent"
+		}, Need: true},
+		{Title: "SPENT", Cell: func(o api.Offload) string {
+			if o.Budget == nil {
+				return ""
+			}
+			return inShort(o.Budget.Spent) + " of " + o.Budget.String()
+		}, Wide: true},
 		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
 	}, None: "no namespace is offloaded; `kith offload NAMESPACE` does it", Notes: func(o api.Offload) []program.Note {
-		notes := program.Notes(o.Namespace, o.Why)
+		notes := append(program.Notes(o.Namespace, o.Why), budgetNotes(o)...)
 		for _, t := range o.Twins {
 			notes = append(notes, program.Note{About: o.Namespace + " at " + t.Peer, Text: t.Why})
 		}
 		return notes
 	}})
+}
+
+// percent says how much of an amount is spent, in whole hundredths.
+func percent(spent, amount string) string {
+	of, ok := new(big.Rat).SetString(amount)
+	n, known := new(big.Rat).SetString(spent)
+	switch {
+	case !ok || !known:
+		return "0%"
+	case of.Sign() == 0:
+		return "100%"
+	}
+	n.Mul(n, big.NewRat(100, 1)).Quo(n, of)
+	return new(big.Int).Quo(n.Num(), n.Denom()).String() + "%"
+}
+
+// budgetNotes say which peers a budget closes.
+func budgetNotes(o api.Offload) (notes []program.Note) {
+	if o.Budget == nil {
+		return nil
+	}
+	by := map[api.ClosedReason][]string{}
+	for _, c := range o.Budget.Closed {
+		by[c.Reason] = append(by[c.Reason], c.Peer)
+	}
+	until := o.Budget.Until.UTC().Format("2006-01-02 15:04") + " UTC"
+	if o.Budget.State == api.BudgetSpent {
+		text := "the budget is spent until " + until
+		if peers := by[api.ClosedSpent]; len(peers) > 0 {
+			text += ": no more pods go to " + strings.Join(peers, ", ")
+		}
+		notes = append(notes, program.Note{About: o.Namespace, Text: text})
+	}
+	if peers := by[api.ClosedOtherCurrency]; len(peers) > 0 {
+		notes = append(notes, program.Note{About: o.Namespace, Text: "no more pods go to " + strings.Join(peers, ", ") + ", priced in another currency than the budget"})
+	}
+	return notes
 }
 
 func (p commands) completeOffloads() program.Completion {

@@ -331,6 +331,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.NotRenewed = c.peers.Consumer.NotRenewed
 	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
+	c.Offloading.Purse = purse{d.receipts, c.Client.Now}
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName
 	around, err := d.followGuests(ctx)

@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/receipts"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
 )
@@ -26,6 +29,34 @@ func (d *Daemon) openReceipts() (err error) {
 	})
 	d.backend.Book = d.receipts
 	return err
+}
+
+// purse tells budgets of namespaces what pods at peers cost.
+type purse struct {
+	*receipts.Book
+	now func() *ledger.Snapshot
+}
+
+// Currencies are those of the contracts in force in which this cluster consumes, by the peers' names; "" of one that is free.
+func (p purse) Currencies() map[string]string {
+	out := map[string]string{}
+	for _, ctr := range p.now().Contracts {
+		if ctr.Spec.Role != v1alpha1.RoleConsumer {
+			continue
+		}
+		out[ctr.Spec.Peer] = ""
+		doc, err := contract.Parse(ctr.Spec.Document)
+		if err != nil {
+			continue // Contracts says so
+		}
+		for _, text := range doc.Prices { // all are in one
+			if price, err := contract.ParsePrice(text); err == nil {
+				out[ctr.Spec.Peer] = price.Currency
+			}
+			break
+		}
+	}
+	return out
 }
 
 // askForReceipts is for contracts that ended, too, as long as the provider is known here.

@@ -42,6 +42,7 @@ type Offload struct {
 	Volumes   VolumePlace  `json:"volumes"`
 	Spread    bool         `json:"spread,omitempty"` // new pods are spread over home and peers
 	Peers     List[string] `json:"peers"`            // names; none means all that are connected
+	Budget    *Budget      `json:"budget,omitempty"` // nil: there is none
 	Pods      OffloadPods  `json:"pods"`
 	Twins     List[Twin]   `json:"twins"` // where it is now
 	Why       string       `json:"why,omitempty"`
@@ -68,6 +69,7 @@ type OffloadOptions struct {
 	Peers    List[string] `json:"peers"`
 	Volumes  VolumePlace  `json:"volumes,omitempty"` // default home
 	Spread   bool         `json:"spread,omitempty"`
+	Budget   string       `json:"budget,omitempty"` // as ReadBudget reads it; default none
 }
 
 // Check fills in the defaults and says whether the rest is well formed.
@@ -92,6 +94,10 @@ func (o *OffloadOptions) Check() error {
 	case VolumesHome, VolumesAnywhere:
 	default:
 		return Invalid("volumes", string(o.Volumes), "home or anywhere")
+	}
+	if o.Budget != "" {
+		_, _, _, err := ReadBudget("budget", o.Budget)
+		return err
 	}
 	return nil
 }

@@ -70,6 +70,7 @@ const (
 	CauseStaysHome     CauseReason = "StaysHome"       // its strategy keeps them at home
 	CauseComesHome     CauseReason = "ComesHome"       // it is being brought home
 	CauseNotThisPeer   CauseReason = "NotThisPeer"     // it may go to other peers
+	CauseBudget        CauseReason = "Budget"          // the budget of its namespace closes the peer; Detail says why: spent or otherCurrency
 	CauseMadeBefore    CauseReason = "MadeBefore"      // the pod is older than the offloading, and does not tolerate peers
 	CauseVolumeHome    CauseReason = "VolumeAtHome"    // pods with a volume claim stay where the volume is
 	CauseDeviceHome    CauseReason = "DeviceAtHome"    // pods with a resource claim stay where its devices are

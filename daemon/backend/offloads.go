@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +58,7 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 	if nso.Spec.Mapping == v1alpha1.MappingSameName {
 		v.Mapping = api.MappingSameName
 	}
-	v.Spread = nso.Spec.Spread
+	v.Spread, v.Budget = nso.Spec.Spread, c.budget(nso)
 	if nso.Spec.Volumes == v1alpha1.VolumesAnywhere {
 		v.Volumes = api.VolumesAnywhere
 	}
@@ -109,6 +110,72 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 	return v, nil
 }
 
+var periods = map[api.Period]v1alpha1.BudgetPeriod{
+	api.PeriodHour: v1alpha1.BudgetHour, api.PeriodDay: v1alpha1.BudgetDay, api.PeriodWeek: v1alpha1.BudgetWeek, api.PeriodMonth: v1alpha1.BudgetMonth,
+}
+
+var budgetStates = map[v1alpha1.BudgetState]api.BudgetState{
+	v1alpha1.BudgetWithin: api.BudgetWithin, v1alpha1.BudgetNearly: api.BudgetNearly, v1alpha1.BudgetSpent: api.BudgetSpent,
+}
+
+var closedReasons = map[v1alpha1.ClosedReason]api.ClosedReason{
+	v1alpha1.ClosedSpent: api.ClosedSpent, v1alpha1.ClosedOtherCurrency: api.ClosedOtherCurrency,
+}
+
+// budget is that of a namespace, as it stands now; nil without one.
+func (c *Cluster) budget(nso *v1alpha1.NamespaceOffloading) *api.Budget {
+	b := nso.Spec.Budget
+	if b == nil {
+		return nil
+	}
+	v := &api.Budget{}
+	v.Amount, v.Currency, _ = strings.Cut(b.Amount, " ")
+	for word, period := range periods {
+		if period == b.Period {
+			v.Period = word
+		}
+	}
+	is := nso.Status.Budget
+	if is == nil || is.NamespaceBudget != *b {
+		return v
+	}
+	v.State, v.Spent, v.Since, v.Until = budgetStates[is.State], is.Spent, is.Since.UTC(), is.Until.UTC()
+	if spent := c.Offloading.Spent(nso); spent != "" {
+		v.Spent = spent
+	}
+	for _, closed := range is.Closed {
+		v.Closed = append(v.Closed, api.BudgetClosed{Peer: closed.Peer, Reason: closedReasons[closed.Reason]})
+	}
+	return v
+}
+
+// budgetOf reads a budget as its owner wrote it; nil without one. Without a currency it is for the one of all prices.
+func (c *Cluster) budgetOf(text string) (*v1alpha1.NamespaceBudget, error) {
+	if text == "" {
+		return nil, nil
+	}
+	amount, currency, period, err := api.ReadBudget("budget", text)
+	if err != nil {
+		return nil, err
+	}
+	if currency == "" {
+		all := map[string]bool{}
+		for _, priced := range c.Offloading.Purse.Currencies() {
+			all[priced] = true
+		}
+		delete(all, "")
+		switch known := slices.Sorted(maps.Keys(all)); len(known) {
+		case 1:
+			currency = known[0]
+		case 0:
+			return nil, api.Invalid("budget", text, "a budget in a currency, such as \"5 EUR/day\": no peer has prices yet")
+		default:
+			return nil, api.Invalid("budget", text, "a budget in one of the currencies in which peers are priced: "+strings.Join(known, ", "))
+		}
+	}
+	return &v1alpha1.NamespaceBudget{Amount: amount + " " + currency, Period: periods[period]}, nil
+}
+
 // noneOf says which of the peers that a namespace may go to provide nothing; "" when all do.
 func noneOf(peers []string, contracts []*v1alpha1.Contract) string {
 	var without []string
@@ -155,8 +222,12 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	if client.IgnoreNotFound(err) != nil {
 		return api.Offload{}, internal(err)
 	}
+	isNew := err != nil
 	before := nso.DeepCopy()
 	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread}
+	if nso.Spec.Budget, err = c.budgetOf(o.Budget); err != nil {
+		return api.Offload{}, err
+	}
 	if o.Volumes == api.VolumesAnywhere {
 		nso.Spec.Volumes = v1alpha1.VolumesAnywhere
 	}
@@ -166,7 +237,7 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	if o.Mapping == api.MappingSameName {
 		nso.Spec.Mapping = v1alpha1.MappingSameName
 	}
-	if err != nil {
+	if isNew {
 		err = c.Client.Create(ctx, nso)
 	} else {
 		err = c.Client.Patch(ctx, nso, client.MergeFrom(before))

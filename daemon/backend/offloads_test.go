@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"math/big"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,4 +83,42 @@ func TestUnoffloadSaysWhatHoldsThePods(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// fixed is a purse of which only the prices are asked.
+type fixed map[string]string
+
+func (f fixed) Currencies() map[string]string { return f }
+
+func (fixed) Changed() <-chan struct{} { return nil }
+
+func (fixed) Spent(string, string, time.Time) (spent, perHour *big.Rat, err error) {
+	return nil, nil, errors.New("nobody counted")
+}
+
+func TestABudgetWithoutACurrency(t *testing.T) {
+	for name, c := range map[string]struct {
+		text   string
+		priced fixed
+		want   string // "" when it is refused, for the reason
+		why    string
+	}{
+		"with one":            {"5 EUR/day", nil, "5 EUR Day", ""},
+		"without a space":     {"0.5credits/month", fixed{"bob": "EUR"}, "0.5 credits Month", ""},
+		"that of the prices":  {"5/week", fixed{"bob": "EUR", "carol": "", "dave": "EUR"}, "5 EUR Week", ""},
+		"there are several":   {"5/hour", fixed{"bob": "USD", "carol": "EUR"}, "", "EUR, USD"},
+		"there is none":       {"5/hour", fixed{"bob": ""}, "", "no peer has prices yet"},
+		"no period":           {"5 EUR", nil, "", "hour, day, week or month"},
+		"less than nothing":   {"-5 EUR/day", nil, "", "hour, day, week or month"},
+		"two places too many": {"5.00000000001 EUR/day", nil, "", "hour, day, week or month"},
+	} {
+		cluster := &Cluster{Offloading: &offloading.Reconciler{Purse: c.priced}}
+		b, err := cluster.budgetOf(c.text)
+		switch {
+		case c.want == "" && (err == nil || !strings.Contains(err.Error(), c.why)):
+			t.Errorf("%s: %v, want %q", name, err, c.why)
+		case c.want != "" && (err != nil || b.Amount+" "+string(b.Period) != c.want):
+			t.Errorf("%s: %+v, %v, want %s", name, b, err, c.want)
+		}
+	}
 }

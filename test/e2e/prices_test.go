@@ -83,6 +83,7 @@ func TestAContractWithPrices(t *testing.T) {
 		}
 		return ""
 	})
+	budgets(t, alice)
 	kith(t, alice, "unpeer", "bob", "--yes")
 	eventually(t, 60*time.Second, "both have the last receipt, and agree", func() string {
 		ours, theirs := receiptsOf(t, alice), receiptsOf(t, bob)
@@ -114,6 +115,49 @@ func TestAContractWithPrices(t *testing.T) {
 		t.Errorf("focus:\n%s", text)
 	}
 	verified(t, alice)
+}
+
+// budgets: what runs stays, what is new waits and says why, until there is money again.
+func budgets(t *testing.T, alice *lab.Laptop) {
+	t.Helper()
+	kith(t, alice, "offload", "shop", "--budget", "0.01/month") // in the currency of the prices
+	offload := func() (b api.Budget) {
+		t.Helper()
+		var list []api.Offload
+		if err := json.Unmarshal([]byte(kith(t, alice, "offload", "-o", "json")), &list); err != nil || len(list) != 1 || list[0].Budget == nil {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return *list[0].Budget
+	}
+	eventually(t, 20*time.Second, "the budget is spent", func() string {
+		if b := offload(); b.State != api.BudgetSpent || b.Currency != "EUR" || len(b.Closed) != 1 || b.Closed[0].Peer != "bob" || b.Closed[0].Reason != api.ClosedSpent {
+			return fmt.Sprintf("%+v", b)
+		}
+		return ""
+	})
+	apply(t, alice, place("late", "shop", "kith-bob")+strings.Replace(place("forced", "shop", "kith-bob"), "spec:\n", "spec:\n  tolerations: [{key: kith.dev/peer, operator: Exists}]\n", 1))
+	eventually(t, 30*time.Second, "new pods wait for the budget, and say so", func() string {
+		for _, name := range []string{"late", "forced"} {
+			if got := kubectl(t, alice, "get", "pod", "-n", "shop", name, "-o", `jsonpath={.spec.nodeName}:{.status.conditions[?(@.type=="kith.dev/BudgetSpent")].message}`); !strings.HasPrefix(got, ":namespace shop has spent its budget of 0.01 EUR/month") {
+				return name + ": " + got
+			}
+			if text := kith(t, alice, "why", "shop/"+name, "-o", "json"); !strings.Contains(text, `"reason": "Budget"`) {
+				return text
+			}
+		}
+		return ""
+	})
+	if text := kubectl(t, alice, "get", "events", "-n", "shop"); !strings.Contains(text, "BudgetSpent") {
+		t.Errorf("events:\n%s", text)
+	}
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=paid") // it runs on
+	kith(t, alice, "offload", "shop", "--budget", "1000000 EUR/month")
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=late")
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=forced")
+	if b := offload(); b.State != api.BudgetWithin || len(b.Closed) > 0 {
+		t.Errorf("%+v", b)
+	}
+	kubectl(t, alice, "delete", "pod", "-n", "shop", "late", "forced")
 }
 
 // verified exports the receipts with bob, and tries to pass forged ones off.

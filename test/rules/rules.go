@@ -71,6 +71,8 @@ var All = []Rule{
 		"there is one NamespaceOffloading per namespace, named offloading", ""},
 	{"NamespaceOffloading spec.strategy", "one of three", "offload default --strategy everywhere", "both, remote or local", offloading("default", "strategy: Everywhere"), "spec.strategy: Unsupported value", ""},
 	{"NamespaceOffloading spec.mapping", "one of two", `PUT /v1/offloads/default {"mapping":"other"}`, "default or sameName", offloading("default", "mapping: Other"), "spec.mapping: Unsupported value", ""},
+	{"NamespaceOffloading spec.budget", "an amount in a currency, for an hour, day, week or month", `offload default --budget 5EUR/year`, "5 EUR/day",
+		offloading("default", "budget: {amount: '5', period: Day}"), "spec.budget.amount", ""},
 	{"NamespaceOffloading spec.peers", "names that Peers can have", "offload default --peers No_body", "No_body", offloading("default", "peers: [No_body]"), "spec.peers[0]", ""},
 
 	{"SharingPolicy spec.amounts", "there is one", `PATCH /v1/policies/tried {"onlyAmounts":true}`, "spec.amounts", amounts(""), "spec.amounts", ""},

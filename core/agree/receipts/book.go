@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/core/base/notify"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/receipt"
@@ -52,7 +53,11 @@ type Book struct {
 	pokes    chan struct{}       // a provider told of a receipt
 	keep     int64               // keptReceipts, but in tests
 	note     time.Duration       // checkpoint, but in tests
+	moved    notify.Broadcast
 }
+
+// Changed gives a channel that is closed when something else is counted from now on, or a receipt came.
+func (b *Book) Changed() <-chan struct{} { return b.moved.Wait() }
 
 // Open reads what was counted before.
 func Open(cfg Config) (*Book, error) {

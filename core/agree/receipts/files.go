@@ -165,6 +165,7 @@ func (b *Book) save(a *account) error {
 		return fmt.Errorf("note what contract %s has used: %w", a.id, err)
 	}
 	a.saved = a.Meter.At
+	b.moved.Notify()
 	return nil
 }
 

@@ -38,6 +38,70 @@ const (
 	VolumesAnywhere VolumePlace = "Anywhere"
 )
 
+// BudgetPeriod is what a budget is for. Hours, days, weeks from Monday on, and months are those of UTC.
+// +kubebuilder:validation:Enum=Hour;Day;Week;Month
+type BudgetPeriod string
+
+const (
+	BudgetHour  BudgetPeriod = "Hour"
+	BudgetDay   BudgetPeriod = "Day"
+	BudgetWeek  BudgetPeriod = "Week"
+	BudgetMonth BudgetPeriod = "Month"
+)
+
+// NamespaceBudget bounds what new pods of a namespace may cost at peers.
+type NamespaceBudget struct {
+	// amount, and the currency of the prices it is for: "5 EUR". Peers that are priced in another currency get no pods.
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,12}(\.[0-9]{1,9})? [A-Za-z]{1,16}$`
+	Amount string       `json:"amount"`
+	Period BudgetPeriod `json:"period"`
+}
+
+// BudgetState says how far a budget is spent.
+// +kubebuilder:validation:Enum=Within;Nearly;Spent
+type BudgetState string
+
+const (
+	BudgetWithin BudgetState = "Within"
+	BudgetNearly BudgetState = "Nearly" // four fifths of it
+	BudgetSpent  BudgetState = "Spent"
+)
+
+// ClosedReason says why a budget closes a peer.
+// +kubebuilder:validation:Enum=Spent;OtherCurrency
+type ClosedReason string
+
+const (
+	ClosedSpent         ClosedReason = "Spent"
+	ClosedOtherCurrency ClosedReason = "OtherCurrency"
+)
+
+// ClosedPeer is a peer to which a budget lets no more pods go.
+type ClosedPeer struct {
+	// +kubebuilder:validation:MaxLength=63
+	Peer   string       `json:"peer"`
+	Reason ClosedReason `json:"reason"`
+}
+
+// BudgetStatus tells how a budget stands.
+type BudgetStatus struct {
+	// The budget that this is about.
+	NamespaceBudget `json:",inline"`
+	// spent of it since the period began, as receipts and this cluster's own count say, within a hundredth of the amount.
+	// +kubebuilder:validation:MaxLength=64
+	Spent string      `json:"spent"`
+	Since metav1.Time `json:"since"`
+	Until metav1.Time `json:"until"`
+	State BudgetState `json:"state"`
+	// closed are the peers to which no more pods go now.
+	// +optional
+	// +listType=map
+	// +listMapKey=peer
+	// +kubebuilder:validation:MaxItems=1024
+	Closed []ClosedPeer `json:"closed,omitempty"`
+}
+
 // NamespaceOffloadingName is the only name a NamespaceOffloading may have: there is one per namespace.
 const NamespaceOffloadingName = "offloading"
 
@@ -64,6 +128,9 @@ type NamespaceOffloadingSpec struct {
 	// room: the scheduler alone sees a peer as one node, and may fill the largest.
 	// +optional
 	Spread bool `json:"spread,omitempty"`
+	// budget bounds what pods of the namespace may cost at peers: when it is spent, no more of them go to peers at a price until its period ends.
+	// +optional
+	Budget *NamespaceBudget `json:"budget,omitempty"`
 }
 
 // NamespaceOffloadingStatus tells what became of it.
@@ -73,6 +140,9 @@ type NamespaceOffloadingStatus struct {
 	// +listType=map
 	// +listMapKey=peer
 	Twins []PeerNamespace `json:"twins,omitempty"`
+	// budget tells how it stands.
+	// +optional
+	Budget *BudgetStatus `json:"budget,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -58,6 +58,9 @@ func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) 
 	case nso.Spec.Strategy == v1alpha1.StrategyLocal:
 		return Reflected, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
 	}
+	if _, why := closedBy(nso, peer); why != "" {
+		return Refused, why
+	}
 	return Granted, ""
 }
 

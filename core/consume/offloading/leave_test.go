@@ -122,7 +122,7 @@ func TestPodsThatWaitGetWhatTheyLackForBothTaints(t *testing.T) {
 	} {
 		if stuck := stuckAtHome(c.pod); stuck != c.stuck {
 			t.Errorf("%s: stuck at home: %v", name, stuck)
-		} else if got := missing(c.pod, c.spec); stuck && !slices.Equal(got, c.want) {
+		} else if got := missing(c.pod, c.spec, wanted(c.spec)); stuck && !slices.Equal(got, c.want) {
 			t.Errorf("%s: gets %v, want %v", name, got, c.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package offloading
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,7 +50,14 @@ func stuckAtHome(pod *corev1.Pod) bool {
 
 // needsWork reports whether a pending pod may lack tolerations, or an event that says why it stays at home.
 func needsWork(pod *corev1.Pod) bool {
-	return stuckAtHome(pod) || waits(pod) && boundHome(pod, v1alpha1.VolumesHome)
+	return stuckAtHome(pod) || waits(pod) && (narrowed(pod) || unbindable(pod) || boundHome(pod, v1alpha1.VolumesHome))
+}
+
+// unbindable reports whether the scheduler chose a node for the pod and could not bind it, as when a budget closes that.
+func unbindable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonSchedulerError
+	})
 }
 
 // boundHome says what boundToHome does.
@@ -117,12 +125,13 @@ func wanted(spec v1alpha1.NamespaceOffloadingSpec) []corev1.Toleration {
 	return list
 }
 
-// missing are the tolerations that a pod stuck at home lacks.
-func missing(pod *corev1.Pod, spec v1alpha1.NamespaceOffloadingSpec) []corev1.Toleration {
-	add := wanted(spec)
+// missing are the tolerations that a pod that waits lacks, of those that it would get now.
+func missing(pod *corev1.Pod, spec v1alpha1.NamespaceOffloadingSpec, add []corev1.Toleration) []corev1.Toleration {
 	switch {
 	case add == nil:
 		return nil
+	case narrowed(pod):
+		return slices.DeleteFunc(slices.Clone(add), func(t corev1.Toleration) bool { return slices.Contains(pod.Spec.Tolerations, t) })
 	case tolerates(pod):
 		return completed(pod)
 	case boundHome(pod, spec.Volumes) && spec.Strategy != v1alpha1.StrategyRemote:
@@ -148,7 +157,8 @@ func completed(pod *corev1.Pod) []corev1.Toleration {
 func again(pod *corev1.Pod) *corev1.Pod {
 	fresh := &corev1.Pod{Spec: *pod.Spec.DeepCopy()}
 	fresh.Name, fresh.Namespace = pod.Name, pod.Namespace
-	fresh.Labels, fresh.Annotations = pod.Labels, pod.Annotations
+	fresh.Labels, fresh.Annotations = pod.Labels, maps.Clone(pod.Annotations)
+	delete(fresh.Annotations, v1alpha1.AnnotationNarrowed)
 	fresh.OwnerReferences = pod.OwnerReferences
 	fresh.Spec.NodeName = ""
 	fresh.Spec.EphemeralContainers = nil

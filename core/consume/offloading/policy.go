@@ -21,6 +21,8 @@ const (
 	VolumesPolicyName = "volumes.offloading.kith.dev"
 	// DaemonSetPolicyName is that of the MutatingAdmissionPolicy of DaemonSets.
 	DaemonSetPolicyName = "daemonsets.offloading.kith.dev"
+	// BudgetPolicyName is that of the ValidatingAdmissionPolicy of pods that a budget keeps from a peer.
+	BudgetPolicyName = "budgets.offloading.kith.dev"
 )
 
 // LabelVirtual is on every virtual node; pods that must run abroad select it.
@@ -29,7 +31,8 @@ const LabelVirtual = "kith.dev/virtual"
 // addTolerations adds one toleration for all peers, or one for each peer that the namespace names. Without an effect it covers
 // both taints of a virtual node.
 const addTolerations = `((has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
-  + (size(variables.peers) == 0
+  + (variables.narrowed ? variables.open.map(p, JSONPatch{op: "add", path: "/spec/tolerations/-",
+        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p}}) : size(variables.peers) == 0
     ? [JSONPatch{op: "add", path: "/spec/tolerations/-",
         value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists"}}]
     : variables.peers.map(p, JSONPatch{op: "add", path: "/spec/tolerations/-",
@@ -71,6 +74,10 @@ const (
     path: "/spec/topologySpreadConstraints/0/labelSelector/matchLabels/" + jsonpatch.escapeKey(k), value: object.metadata.labels[k]}))`
 )
 
+// markNarrowed: what a pod tolerates is what a budget left open.
+const markNarrowed = `(has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])
+  + [JSONPatch{op: "add", path: "/metadata/annotations/kith.dev~1budget-narrowed", value: "true"}]`
+
 const (
 	ofNoDaemonSet = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`
 	notBound      = `(!has(object.spec.nodeName) || object.spec.nodeName == "")`
@@ -86,7 +93,7 @@ func Objects() []client.Object {
 		homePolicy(), mutatingBinding(HomePolicyName),
 		daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName),
 		volumesPolicy(), mutatingBinding(VolumesPolicyName), volumesRefusal(), volumesRefusalBinding(),
-		refusal(), refusalBinding(),
+		refusal(), refusalBinding(), budgetRefusal(), budgetRefusalBinding(),
 	}
 }
 
@@ -104,6 +111,9 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "strategy", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationStrategy, v1alpha1.AnnotationStrategy)},
 		{Name: "names", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationPeers, v1alpha1.AnnotationPeers)},
 		{Name: "peers", Expression: `variables.names == "" ? [] : variables.names.split(",")`},
+		{Name: "narrowed", Expression: fmt.Sprintf(`has(namespaceObject.metadata.annotations) && %q in namespaceObject.metadata.annotations`, v1alpha1.AnnotationBudgetOpen)},
+		{Name: "opened", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationBudgetOpen, v1alpha1.AnnotationBudgetOpen)},
+		{Name: "open", Expression: `variables.opened == "" ? [] : variables.opened.split(",")`},
 		{Name: "refused", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationRefused, v1alpha1.AnnotationRefused)},
 		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
@@ -123,6 +133,8 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		known(`!` + notBound + ` || size(variables.avoided) == 0 ? [] : ` + require("/spec", "object.spec", beyond)),
 		known(`variables.evenly != "true" || variables.local || variables.claims || !` + notBound + ` || size(variables.alike) == 0 ||
   (has(object.spec.topologySpreadConstraints) && size(object.spec.topologySpreadConstraints) > 0) ? [] : ` + spreadOver),
+		// Once the budget is renewed it gets the tolerations that it lacks.
+		known(`!variables.narrowed || size(variables.open) == 0 || variables.local || variables.claims || size(variables.own) > 0 ? [] : ` + markNarrowed),
 		// One that is bound there already is to hear why it cannot run; without them it would be evicted without a word.
 		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims && ` + notBound + ` ? [] : ` + addTolerations),
 	}

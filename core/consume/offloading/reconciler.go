@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
@@ -62,6 +63,8 @@ type Reconciler struct {
 	twins  Twins
 	events events.EventRecorder // nil without a manager
 	log    *slog.Logger
+
+	Purse Purse // nil: budgets are not looked at
 }
 
 // New makes a Reconciler. The client must read from a cache that holds Namespaces, Pods and NamespaceOffloadings, fresh past it.
@@ -80,6 +83,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.PodTemplate{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(stuckOrLeft())).
+		WatchesRawSource(source.Func(r.watchPurse)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, NewQueue: queue.New}).
 		Complete(r)
 }
@@ -102,7 +106,7 @@ func stuckOrLeft() predicate.Funcs {
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	waiting, behind, remade := r.remake(ctx, req.Name)
-	held, err := r.reconcile(ctx, req, waiting > 0)
+	held, next, err := r.reconcile(ctx, req, waiting > 0)
 	err = errors.Join(remade, err)
 	switch {
 	case apierrors.IsConflict(err):
@@ -114,41 +118,49 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case err != nil:
 		return ctrl.Result{}, err
 	}
-	return r.forget(ctx, req.Name)
+	result, err := r.forget(ctx, req.Name)
+	if next > 0 && (result.RequeueAfter == 0 || next < result.RequeueAfter) {
+		result.RequeueAfter = next
+	}
+	return result, err
 }
 
-// reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again.
-func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bool) (held bool, err error) {
+// reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again; and when to look at what is spent.
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bool) (held bool, next time.Duration, err error) {
 	var ns corev1.Namespace
 	err = r.client.Get(ctx, req.NamespacedName, &ns)
 	if client.IgnoreNotFound(err) != nil {
-		return false, err
+		return false, 0, err
 	}
 	if err != nil || ns.DeletionTimestamp != nil {
 		r.twins.Review(req.Name)
-		return false, r.letGo(ctx, req.Name)
+		return false, 0, r.letGo(ctx, req.Name)
 	}
 	var nso v1alpha1.NamespaceOffloading
 	err = r.client.Get(ctx, types.NamespacedName{Namespace: ns.Name, Name: v1alpha1.NamespaceOffloadingName}, &nso)
 	labelled := ns.Labels[v1alpha1.LabelOffload] == "true"
 	switch {
 	case apierrors.IsNotFound(err) && labelled:
-		return false, r.create(ctx, ns.Name)
+		return false, 0, r.create(ctx, ns.Name)
 	case apierrors.IsNotFound(err):
 		r.twins.Review(ns.Name)
-		return false, nil
+		return false, 0, nil
 	case err != nil:
-		return false, err
+		return false, 0, err
 	case nso.DeletionTimestamp != nil:
-		return r.end(ctx, &ns, &nso, waiting)
+		held, err := r.end(ctx, &ns, &nso, waiting)
+		return held, 0, err
 	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
-		return false, r.unlabelled(ctx, &nso)
+		return false, 0, r.unlabelled(ctx, &nso)
+	}
+	if next, err = r.budget(ctx, &nso); err != nil {
+		return false, 0, err
 	}
 	if err := r.begin(ctx, &ns, &nso); err != nil {
-		return false, err
+		return false, 0, err
 	}
 	r.twins.Review(ns.Name) // it may be reflected where none of its pods goes, or not any more
-	return false, r.freeWaiting(ctx, &nso)
+	return false, next, r.freeWaiting(ctx, &nso)
 }
 
 // labelled asks the API server whether the owner has the label on a namespace. Namespaces and NamespaceOffloadings come by two watches:
@@ -187,7 +199,7 @@ func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alp
 			return err
 		}
 	}
-	if err := r.mark(ctx, ns, &nso.Spec); err != nil {
+	if err := r.mark(ctx, ns, nso); err != nil {
 		return err
 	}
 	says := "new pods of this namespace may run at peers"
@@ -205,17 +217,19 @@ func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alp
 }
 
 // mark writes on the namespace what the admission policy reads there; nil takes it away.
-func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alpha1.NamespaceOffloadingSpec) error {
+func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
 	before := ns.DeepCopy()
+	r.markBudget(ns, nso)
 	delete(ns.Annotations, v1alpha1.AnnotationStrategy)
 	delete(ns.Annotations, v1alpha1.AnnotationPeers)
 	delete(ns.Annotations, v1alpha1.AnnotationVolumes)
 	delete(ns.Annotations, v1alpha1.AnnotationDefaultClass)
 	delete(ns.Annotations, v1alpha1.AnnotationSpread)
-	if spec == nil {
+	if nso == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 		delete(ns.Annotations, v1alpha1.AnnotationRefused)
 	} else {
+		spec := &nso.Spec
 		metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.LabelOffload, "true")
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))
 		if len(spec.Peers) > 0 {
@@ -245,6 +259,7 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	if len(wanted(nso.Spec)) == 0 {
 		return nil
 	}
+	now := r.wantedNow(nso)
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
 		return err
@@ -256,11 +271,11 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 			continue
 		}
 		var add []corev1.Toleration
-		if stuckAtHome(pod) {
-			add = missing(pod, nso.Spec)
+		if stuckAtHome(pod) || narrowed(pod) {
+			add = missing(pod, nso.Spec, now)
 		}
 		if len(add) == 0 {
-			all = errors.Join(all, r.tellBound(ctx, pod, &nso.Spec))
+			all = errors.Join(all, r.tellWaiting(ctx, pod, nso), r.tellBound(ctx, pod, &nso.Spec))
 			continue
 		}
 		before := pod.DeepCopy()
@@ -384,7 +399,6 @@ func (r *Reconciler) abroad(ctx context.Context, namespace string) ([]corev1.Pod
 // WaitInForce waits until a pod created in the namespace now would be let abroad: the API server learns of a new
 // NamespaceOffloading through a watch of its own. It asks by dry runs.
 func (r *Reconciler) WaitInForce(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
-	want := len(wanted(nso.Spec)) > 0
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 15*time.Second, true, func(ctx context.Context) (bool, error) {
 		probe := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "kith-probe-", Namespace: nso.Namespace},
@@ -394,7 +408,16 @@ func (r *Reconciler) WaitInForce(ctx context.Context, nso *v1alpha1.NamespaceOff
 			r.log.Debug("probe of the admission policy", "namespace", nso.Namespace, "err", err)
 			return apierrors.IsForbidden(err) || apierrors.IsInvalid(err), nil // others forbid this pod; nothing to learn
 		}
-		return tolerates(probe) == want && r.volumesInForce(ctx, nso), nil
+		now := nso.DeepCopy()
+		if nso.Spec.Budget != nil && r.Purse != nil { // the reconciler says what it leaves open
+			if err := r.fresh.Get(ctx, client.ObjectKeyFromObject(nso), now); err != nil {
+				return false, client.IgnoreNotFound(err)
+			}
+			if now.Status.Budget == nil || now.Status.Budget.NamespaceBudget != *nso.Spec.Budget {
+				return false, nil
+			}
+		}
+		return tolerates(probe) == (len(r.wantedNow(now)) > 0) && r.volumesInForce(ctx, nso), nil
 	})
 	if err != nil {
 		return fmt.Errorf("namespace %s: the API server does not let its pods abroad: %w", nso.Namespace, err)

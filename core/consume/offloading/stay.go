@@ -1,6 +1,7 @@
 package offloading
 
 import (
+	"fmt"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -128,6 +129,40 @@ func refusalBinding() *admissionv1.ValidatingAdmissionPolicyBinding {
 			PolicyName:        PolicyName,
 			ParamRef:          &admissionv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionv1.AllowAction)},
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+}
+
+// budgetRefusal makes the ValidatingAdmissionPolicy that refuses pods on the nodes of peers that the budget of their namespace closes, whether they are
+// made there or bound later: those that were made before it was spent, and wait, tolerate them.
+func budgetRefusal() *admissionv1.ValidatingAdmissionPolicy {
+	return &admissionv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: BudgetPolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: matching(metav1.LabelSelectorOpIn, core("pods", "pods/binding", "bindings"), admissionv1.Create),
+			MatchConditions:  []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
+			Variables: []admissionv1.Variable{
+				{Name: "closed", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationBudgetClosed, v1alpha1.AnnotationBudgetClosed)},
+				{Name: "here", Expression: `variables.closed.split(",").filter(c, "` + v1alpha1.VirtualNodePrefix + `" + c.split("/")[0] == ` + onto + `)`},
+			},
+			Validations: []admissionv1.Validation{{
+				Expression: `size(variables.here) == 0`,
+				MessageExpression: `"the budget of namespace " + request.namespace + (variables.here[0].endsWith("/` + string(v1alpha1.ClosedOtherCurrency) + `") ? " is in another currency than the prices of the peer behind node " : ` +
+					`" is spent, so no more of its pods go to node ") + ` + onto + ` + "; kith offload says how it stands"`,
+				Reason: new(metav1.StatusReasonForbidden),
+			}},
+			FailurePolicy: new(admissionv1.Ignore), // the virtual node refuses it too
+		},
+	}
+}
+
+func budgetRefusalBinding() *admissionv1.ValidatingAdmissionPolicyBinding {
+	return &admissionv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: BudgetPolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: BudgetPolicyName, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
 }

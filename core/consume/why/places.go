@@ -3,6 +3,7 @@ package why
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -203,11 +204,23 @@ func (f *Facts) forbidden(at *Place) *api.Cause {
 	case f.Offloading != nil && f.Offloading.Spec.Strategy == v1alpha1.StrategyLocal:
 		return &api.Cause{Reason: api.CauseStaysHome, Laptop: at.Laptop, Who: api.WhoYou}
 	}
+	switch offloading.ClosedBy(f.Offloading, at.Laptop) {
+	case v1alpha1.ClosedSpent:
+		return &api.Cause{Reason: api.CauseBudget, Laptop: at.Laptop, Who: api.WhoYou, Detail: string(api.ClosedSpent), Names: f.budget()}
+	case v1alpha1.ClosedOtherCurrency:
+		return &api.Cause{Reason: api.CauseBudget, Laptop: at.Laptop, Who: api.WhoYou, Detail: string(api.ClosedOtherCurrency), Names: f.budget()}
+	}
 	c := &api.Cause{Reason: api.CauseNotThisPeer, Laptop: at.Laptop, Who: api.WhoYou}
 	if f.Offloading != nil {
 		c.Names = f.Offloading.Spec.Peers
 	}
 	return c
+}
+
+// budget is that of the namespace, and until when it is for.
+func (f *Facts) budget() []string {
+	is := f.Offloading.Status.Budget
+	return []string{offloading.PerPeriod(is.NamespaceBudget), is.Until.UTC().Format(time.RFC3339)}
 }
 
 // volumesAnywhere reports whether pods of the namespace may go where their volumes are.

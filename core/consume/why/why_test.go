@@ -162,6 +162,19 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			f.full()
 			f.Places[1].Permit, f.Offloading.Spec.Peers = offloading.Refused, []string{"carol"}
 		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NotThisPeer@bob(you) carol"},
+		"no room at home, and nothing left to spend": {func(f *Facts) {
+			f.full()
+			f.Places[1].Permit, f.Offloading.Spec.Budget = offloading.Refused, &v1alpha1.NamespaceBudget{Amount: "5 EUR", Period: v1alpha1.BudgetDay}
+			f.Offloading.Status.Budget = &v1alpha1.BudgetStatus{
+				NamespaceBudget: *f.Offloading.Spec.Budget, Until: metav1.NewTime(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)),
+				Closed: []v1alpha1.ClosedPeer{{Peer: "bob", Reason: v1alpha1.ClosedSpent}},
+			}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; Budget@bob(you) spent 5 EUR/day 2026-12-01T00:00:00Z"},
+		"no room at home, and a peer priced in another currency": {func(f *Facts) {
+			f.full()
+			f.Places[1].Permit, f.Offloading.Spec.Budget = offloading.Refused, &v1alpha1.NamespaceBudget{Amount: "5 EUR", Period: v1alpha1.BudgetDay}
+			f.Offloading.Status.Budget = &v1alpha1.BudgetStatus{NamespaceBudget: *f.Offloading.Spec.Budget, Closed: []v1alpha1.ClosedPeer{{Peer: "bob", Reason: v1alpha1.ClosedOtherCurrency}}}
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; Budget@bob(you) otherCurrency 5 EUR/day 0001-01-01T00:00:00Z"},
 		"no room at home, and coming home": {func(f *Facts) { f.full(); f.Places[1].Permit = offloading.Ending },
 			"waiting; NoRoom@alice(you) cpu 500m of 400m/4; ComesHome@bob(you)"},
 		"no room at home, no peer": {func(f *Facts) { f.full(); f.Places = f.Places[:1]; f.Strangers = []string{"carol"} },

@@ -57,6 +57,18 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 		return saying{"it may not go to " + c.Laptop, "namespace " + w.Namespace + " is offloaded to " + listed(c.Names),
 			fmt.Sprintf("`kith offload %s --peers %s` lets its pods go there too", w.Namespace, strings.Join(append(c.Names[:len(c.Names):len(c.Names)], c.Laptop), ","))}
 	},
+	api.CauseBudget: func(w *api.Why, c *api.Cause) saying {
+		budget, until := "its", "its period ends"
+		if len(c.Names) == 2 {
+			budget, until = c.Names[0], c.Names[1]
+		}
+		if c.Detail == string(api.ClosedOtherCurrency) {
+			return saying{"it may not go to " + c.Laptop, "namespace " + w.Namespace + " has a budget of " + budget + ", and " + c.Laptop + " is priced in another currency",
+				"`kith offload " + w.Namespace + " --budget` sets another budget, or, left out, none"}
+		}
+		return saying{"it may not go to " + c.Laptop, "namespace " + w.Namespace + " has spent its budget of " + budget,
+			"it may again at " + until + "; `kith offload " + w.Namespace + " --budget` sets another budget"}
+	},
 	api.CauseMadeBefore: func(_ *api.Why, c *api.Cause) saying {
 		return saying{"it may not go to " + c.Laptop, "the pod was made before its namespace was offloaded", "delete it: what made it makes another one, which may; a pod that nothing makes again is to be applied again"}
 	},

@@ -50,6 +50,7 @@ readOnlyRootFilesystem: true
 - volumes.offloading.kith.dev
 {{- end }}
 {{- define "kith.validating" -}}
+- budgets.offloading.kith.dev
 - namespaces.kith.dev
 - offloading.kith.dev
 - peers.kith.dev
