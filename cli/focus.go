@@ -42,6 +42,8 @@ func (l focusLine) unit() string {
 		return "Core-Hours"
 	case "GiB":
 		return "GiB-Hours"
+	case "GB":
+		return "GB"
 	}
 	return "Unit-Hours"
 }
@@ -136,6 +138,9 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 			if l.part == partUnused {
 				return fmt.Sprintf("%s that the contract reserved at %s, and no pod requested", l.resource, name(provider)(l))
 			}
+			if l.resource == contract.Traffic {
+				return fmt.Sprintf("traffic between pods of %s at %s and their home", name(consumer)(l), name(provider)(l))
+			}
 			return fmt.Sprintf("%s that pods of %s requested at %s", l.resource, name(consumer)(l), name(provider)(l))
 		}),
 		same("ChargeFrequency", "Usage-Based"),
@@ -159,6 +164,9 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		column("ServiceCategory", func(l focusLine) string {
 			if _, storage := api.StorageClass(l.resource); storage {
 				return "Storage"
+			}
+			if l.resource == contract.Traffic {
+				return "Networking"
 			}
 			return "Compute"
 		}),

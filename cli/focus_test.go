@@ -30,8 +30,8 @@ var (
 	focusDecimal = regexp.MustCompile(`^\d+(\.\d+)?$`)
 	// CurrencyFormat: a code of ISO 4217, three letters.
 	focusCurrency = regexp.MustCompile(`^[A-Z]{3}$`)
-	// UnitFormat: a unit in the singular and a unit of time in the plural: GiB-Hours.
-	focusUnit = regexp.MustCompile(`^(Core|GiB|Unit)-Hours$`)
+	// UnitFormat: a unit of data, or a unit in the singular and a unit of time in the plural: GB, GiB-Hours.
+	focusUnit = regexp.MustCompile(`^((Core|GiB|Unit)-Hours|GB)$`)
 	focusAny  = regexp.MustCompile(`\S`)
 )
 
@@ -166,7 +166,7 @@ func TestWhatIsWrittenIsFOCUS(t *testing.T) {
 		}
 		return r
 	}
-	used := map[string]string{"cpu": "1200000", "memory": "7730941132800", "storage": "3865470566400", "nvidia.com/gpu": "1800", "pods": "3600"}
+	used := map[string]string{"cpu": "1200000", "memory": "7730941132800", "storage": "3865470566400", "nvidia.com/gpu": "1800", "pods": "3600", "network": "1500000000"}
 	rows := []receiptRow{receipt("EUR", api.Outgoing, used), receipt("EUR", api.Incoming, used), receipt("", api.Incoming, used), receipt("credits", api.Outgoing, used), receipt("eur", api.Outgoing, used)}
 	columns := focusColumns(api.Status{Name: "alice", ID: "ALICE"})
 	for name, rows := range map[string][]receiptRow{"whole": rows, "by namespace": byNamespaces(rows), "nothing": nil} {

@@ -73,8 +73,8 @@ One policy counts for a peer: of those that select it the one with the highest p
 
 --hours says when something is offered. Outside of them nothing is, and a contract that is signed in them ends with them at the latest.
 
---price names what one unit of a resource costs for an hour of what a peer's pods request: a core of cpu, a GiB of memory or storage, one device. All
-prices of a policy are in one currency, of ISO 4217 or any unit of account; 0 takes one out. Peers agree to prices before they sign, and contracts in
+--price names what one unit of a resource costs for an hour of what a peer's pods request: a core of cpu, a GiB of memory or storage, one device. That of
+network is for each GB that they send home and get from there. All prices of a policy are in one currency, of ISO 4217 or any unit of account; 0 takes one out. Peers agree to prices before they sign, and contracts in
 force keep theirs (docs/prices.md).
 
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a

@@ -325,6 +325,7 @@ var usageCSV = []screen.Column[usage]{
 	{Title: "disputed", Cell: func(x usage) string { return x.Disputed }},
 	{Title: "open", Cell: func(x usage) string { return x.Open }},
 	{Title: "namespace", Cell: func(x usage) string { return x.Namespace }},
+	{Title: "network_gb", Cell: func(x usage) string { return cmp.Or(x.Used[api.Traffic], "0") }},
 	{Title: "part", Cell: func(x usage) string { return string(x.Part) }},
 }
 

@@ -22,13 +22,25 @@ import (
 // openReceipts reads what was counted under contracts before.
 func (d *Daemon) openReceipts() (err error) {
 	d.receipts, err = receipts.Open(receipts.Config{
-		Dir: filepath.Join(d.cfg.DataDir, "receipts"), Identity: d.me, Now: receipts.Now, Log: d.log, Ask: d.askForReceipts,
+		Dir: filepath.Join(d.cfg.DataDir, "receipts"), Identity: d.me, Now: receipts.Now, Log: d.log, Ask: d.askForReceipts, Carried: d.carried,
 		Tell: func(consumer identity.ID, id string) {
 			d.notices.Send(consumer, peering.Notice{Type: peering.NoticeReceipt, Contract: id})
 		},
 	})
 	d.backend.Book = d.receipts
 	return err
+}
+
+// carried is what the tunnel to a peer carried of guests.
+func (d *Daemon) carried(id string, provides bool) uint64 {
+	if d.gateway == nil {
+		return 0
+	}
+	here, there := d.gateway.Carried(id)
+	if provides {
+		return here
+	}
+	return there
 }
 
 // purse tells budgets of namespaces what pods at peers cost.

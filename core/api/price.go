@@ -18,10 +18,13 @@ var price = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,9})? [A-Za-z]{1,16}$`)
 // maxPrices is how many a policy has at most.
 const maxPrices = 32
 
+// Traffic is the name of the price of what guests send and receive by the tunnel, for each GB.
+const Traffic = "network"
+
 // priced reports whether a resource can have a price: pods have none, for what they hold has.
 func priced(name string) bool {
 	_, storage := StorageClass(name)
-	return storage || name == GPU || Countable(name) && name != Pods && !hugePages.MatchString(name)
+	return storage || name == GPU || name == Traffic || Countable(name) && name != Pods && !hugePages.MatchString(name)
 }
 
 // ReadPrice reads a price as people write it, "0.02EUR", and gives it as it is kept, "0.02 EUR". Zero, with a currency or without, is "": no price.

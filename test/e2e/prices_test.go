@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestAContractWithPrices(t *testing.T) {
 		eventually(t, 30*time.Second, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
 	}
 	awaitGuests(t, bob)
-	kith(t, bob, "share", "--price", "cpu=3600EUR,memory=0.5EUR") // a second of a core is an euro
+	kith(t, bob, "share", "--price", "cpu=3600EUR,memory=0.5EUR,network=1000EUR") // a second of a core is an euro, and so is a MB
 	eventually(t, 20*time.Second, "alice sees bob", func() string {
 		if p := peerOf(t, alice, "bob"); !p.Reachable {
 			return fmt.Sprintf("%+v", p)
@@ -69,6 +70,12 @@ func TestAContractWithPrices(t *testing.T) {
 	kith(t, alice, "offload", "shop")
 	apply(t, alice, place("paid", "shop", "kith-bob"))
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=paid")
+	address := kubectl(t, alice, "get", "pod", "-n", "shop", "paid", "-o", "jsonpath={.status.podIP}")
+	for range 20 { // each some hundred bytes, and the probes are bob's own
+		if out, stderr, err := alice.Exec(t.Context(), "curl", "-sS", "--max-time", "5", "http://"+address+":8080/"); err != nil {
+			t.Fatalf("%v: %s%s", err, out, stderr)
+		}
+	}
 	eventually(t, 30*time.Second, "it is counted on both sides", func() string {
 		for _, p := range []*lab.Laptop{alice, bob} {
 			if u := usageOf(t, p); len(u) != 1 || u[0].Due == "0" || u[0].Open == "" || u[0].Currency != "EUR" {
@@ -101,6 +108,9 @@ func TestAContractWithPrices(t *testing.T) {
 		return ""
 	})
 	hers, his := usageOf(t, alice), usageOf(t, bob)
+	if n, err := strconv.ParseFloat(his[0].Used["network"], 64); err != nil || n < 20*100e-9 || n > 1 {
+		t.Errorf("traffic: %v", his[0].Used)
+	}
 	if len(hers) != 1 || len(his) != 1 || hers[0].Due != his[0].Due || hers[0].Due == "0" || hers[0].Open != "" || hers[0].Direction != api.Outgoing || his[0].Direction != api.Incoming {
 		t.Errorf("usage: alice has %+v, bob %+v", hers, his)
 	}
@@ -215,6 +225,7 @@ func bobAt(t *testing.T, p *lab.Laptop) api.Peer {
 
 type usageLine struct {
 	Due, Open, Currency string
+	Used                map[string]string
 	Direction           api.Direction
 }
 

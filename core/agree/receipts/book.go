@@ -40,7 +40,10 @@ type Config struct {
 	Tell func(consumer identity.ID, contract string)
 	// Ask sends a request to the provider of that name, whose ID must be that one.
 	Ask func(ctx context.Context, peer, id string, in Request) (Reply, error)
-	Log *slog.Logger
+	// Carried is how many bytes passed between a peer's guests here and their home, where this cluster provides, or between guests there and this one,
+	// since some moment. nil: nobody counts that.
+	Carried func(peerID string, provides bool) uint64
+	Log     *slog.Logger
 }
 
 // Book has the counts and receipts of all contracts.
@@ -116,6 +119,7 @@ func (b *Book) observe(now Instant, line Line) error {
 		}
 		a = &account{id: line.Document.ID, Provides: line.Provides, PeerID: other.String(), Meter: newMeter(now), asked: newLimiter()}
 		b.accounts[a.id] = a
+		a.carried = b.carriedNow(a) // of before it was in force
 	}
 	if !a.Ended.IsZero() { // the last receipt is closed
 		return nil
@@ -123,7 +127,7 @@ func (b *Book) observe(now Instant, line Line) error {
 	if err := b.open(a); err != nil {
 		return err
 	}
-	a.count(now)
+	b.count(a, now)
 	if err := b.closeHour(a, now); err != nil {
 		return err
 	}
@@ -137,6 +141,7 @@ func (b *Book) observe(now Instant, line Line) error {
 			return err
 		}
 	}
+	_, a.Traffic = line.Document.Prices[contract.Traffic]
 	renamed := a.Peer != line.Peer
 	a.Peer = line.Peer
 	other := !maps.EqualFunc(a.Parts.Now, line.By, maps.Equal[Amounts, Amounts])
@@ -155,12 +160,19 @@ const checkpoint = time.Minute
 // stale reports whether the count is to be noted, though nothing changed.
 func (b *Book) stale(a *account, line Line) bool {
 	since := a.Meter.At.Wall.Sub(a.saved.Wall)
-	return since >= hour || since < 0 || a.Provides && payable(line) && since >= b.note
+	return since >= hour || since < 0 || noted(line) && since >= b.note
+}
+
+// noted reports whether how far it was counted is noted each checkpoint: at the consumer only where traffic has a price, which it cannot know of a time when
+// it did not count.
+func noted(line Line) bool {
+	_, traffic := line.Document.Prices[contract.Traffic]
+	return payable(line) && (line.Provides || traffic)
 }
 
 func payable(line Line) bool {
 	for name := range line.Document.Prices {
-		if line.Used[name] > 0 {
+		if line.Used[name] > 0 || name == contract.Traffic && line.Used[pods] > 0 {
 			return true
 		}
 	}
@@ -174,7 +186,7 @@ func (b *Book) Next(lines []Line) time.Time {
 	}
 	now := b.Now().Wall
 	next := now.Truncate(hour).Add(hour)
-	if slices.ContainsFunc(lines, func(l Line) bool { return l.Provides && payable(l) }) && now.Add(b.note).Before(next) {
+	if slices.ContainsFunc(lines, noted) && now.Add(b.note).Before(next) {
 		next = now.Add(b.note)
 	}
 	return next
@@ -194,7 +206,7 @@ func (b *Book) end(a *account, now Instant) error {
 		return err
 	}
 	if last := a.chain.Last(); last == nil || !last.Receipt.Last { // it is closed when the power failed before that was noted
-		a.count(now)
+		b.count(a, now)
 		if err := b.closeHour(a, now); err != nil {
 			return err
 		}
@@ -289,7 +301,7 @@ func (b *Book) Accounts(since time.Time) ([]Account, error) {
 			return nil, err
 		}
 		if a.Ended.IsZero() {
-			a.count(now)
+			b.count(a, now)
 			out.Prices = a.pricesNow()
 		}
 		out.Reserved, out.Used = a.Meter.Reserved.words(), a.Meter.Held.words()

@@ -294,7 +294,7 @@ func (b *Book) takeOne(a *account, e receipt.Entry) error {
 func (b *Book) answer(a *account, to receipt.Item) error {
 	now := b.Now()
 	if a.Ended.IsZero() {
-		a.count(now)
+		b.count(a, now)
 	}
 	said := receipt.Answer{Version: receipt.AnswerVersion, Contract: a.id, Sequence: to.Receipt.Sequence, Receipt: to.Hash, Verdict: a.Meter.judge(to.Receipt.Used)}
 	if said.Verdict == receipt.Disputed {

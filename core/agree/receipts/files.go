@@ -49,6 +49,8 @@ type account struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Fault is why a receipt that came was not taken.
 	Fault string `json:"fault,omitempty"`
+	// Traffic says that it has a price.
+	Traffic bool `json:"traffic,omitempty"`
 	// Parts is of a consumer, by its own namespaces.
 	Parts parts `json:"parts,omitzero"`
 
@@ -61,6 +63,7 @@ type account struct {
 	pause     time.Duration
 	delivered bool          // the provider has all answers, and had no more receipts
 	asked     *rate.Limiter // by the consumer
+	carried   uint64        // bytes, when it was counted last
 	spent     []spending    // by namespaces, in receipts; nil until somebody asked
 }
 
@@ -72,10 +75,28 @@ const (
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(askedRate, askedBurst) }
 
-// count adds what was held until now.
-func (a *account) count(now Instant) {
+// pods is the resource without which there is no traffic.
+const pods = "pods"
+
+// count adds what was held until now, and what passed by the tunnel while there were pods, if that has a price.
+func (b *Book) count(a *account, now Instant) {
 	a.Parts.count(a.Meter.At, now)
 	a.Meter.count(now, a.Provides)
+	n := b.carriedNow(a)
+	if n < a.carried { // it is counted anew
+		a.carried = 0
+	}
+	if a.Traffic && a.Meter.Used[pods] > 0 && n > a.carried {
+		a.Meter.Held.plus(Amounts{contract.Traffic: int64(n - a.carried)}, 1)
+	}
+	a.carried = n
+}
+
+func (b *Book) carriedNow(a *account) uint64 {
+	if b.Carried == nil {
+		return 0
+	}
+	return b.Carried(a.PeerID, a.Provides)
 }
 
 // settle takes a receipt that was judged out of what is counted.

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"time"
 
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/receipt"
 )
 
@@ -153,8 +154,9 @@ func (m *meter) take(to time.Time) (reserved, held receipt.Sums) {
 
 // How far what a provider counted may be above what the consumer did.
 const (
-	toleratedParts = 50 // a fiftieth, 2 %
-	toleratedTime  = 60 // seconds of the most that was used at once
+	toleratedParts = 50         // a fiftieth, 2 %
+	toleratedTime  = 60         // seconds of the most that was used at once
+	toleratedBytes = 10_000_000 // of traffic, some of which is lost on its way
 )
 
 // judge compares a receipt with what was counted here. Less than that is never disputed: a provider does not count what it slept.
@@ -169,6 +171,9 @@ func (m *meter) judge(said receipt.Sums) receipt.Verdict {
 			own.Set(m.Held[name])
 		}
 		slack := new(big.Int).Mul(big.NewInt(m.Peak[name]), big.NewInt(toleratedTime))
+		if name == contract.Traffic {
+			slack.SetInt64(toleratedBytes)
+		}
 		if part := new(big.Int).Quo(own, big.NewInt(toleratedParts)); part.Cmp(slack) > 0 {
 			slack = part
 		}
@@ -191,6 +196,9 @@ func (m *meter) settle(r receipt.Receipt, verdict receipt.Verdict, now Instant) 
 	since := max(0, int64(now.Wall.Sub(r.To)/time.Second)) + int64(clockSkew/time.Second)
 	for _, counted := range []sums{m.Held, m.Reserved} {
 		for name, n := range counted {
+			if name == contract.Traffic { // it stops with the provider
+				continue
+			}
 			if most := new(big.Int).Mul(big.NewInt(m.Granted[name]), big.NewInt(since)); n.Cmp(most) > 0 {
 				n.Set(most)
 			}

@@ -136,6 +136,7 @@ func (w *world) sign(revision int64, prices map[string]string) {
 		Terms:     contract.Terms{Resources: map[string]string{"cpu": "4", "memory": "8Gi", "pods": "20"}, PodSecurity: contract.Baseline, Prices: prices},
 		NotBefore: begin.Add(-10 * time.Minute), NotAfter: begin.Add(30 * 24 * time.Hour), Created: begin,
 	}
+	w.doc.Version = w.doc.DocumentVersion()
 	var err error
 	if w.signed, err = contract.New(w.doc); err != nil {
 		w.t.Fatal(err)

@@ -134,8 +134,12 @@ func split(said receipt.Sums, counted map[string]sums) map[string]receipt.Sums {
 			continue
 		}
 		weights := map[string]*big.Int{}
+		by := name
+		if name == contract.Traffic { // which is counted by contract alone
+			by = pods
+		}
 		for namespace, held := range counted {
-			if n := held[name]; n != nil && n.Sign() > 0 {
+			if n := held[by]; n != nil && n.Sign() > 0 {
 				weights[namespace] = n
 			}
 		}

@@ -20,7 +20,7 @@ type spending struct {
 }
 
 // Spent is what pods of a namespace at peers came to in a currency since a moment, which is the begin of an hour at most spentFor ago, and what they come
-// to in an hour as they are now: by the receipts that end after that moment, and by what was counted here where there is none yet.
+// to in an hour as they are now: by the receipts that end after that moment, and by what was counted here where there is none yet; traffic is in receipts alone.
 func (b *Book) Spent(namespace, currency string, since time.Time) (spent, perHour *big.Rat, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +46,7 @@ func (b *Book) Spent(namespace, currency string, since time.Time) (spent, perHou
 			continue
 		}
 		if a.Ended.IsZero() {
-			a.count(now)
+			b.count(a, now)
 			perHour.Add(perHour, costs(a.Parts.Now[namespace], prices))
 		}
 		for i := range a.Parts.Open {

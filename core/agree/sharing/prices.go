@@ -1,6 +1,7 @@
 package sharing
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -15,7 +16,7 @@ func Prices(policy *v1alpha1.SharingPolicy, resources map[string]string) map[str
 	if policy == nil {
 		return nil
 	}
-	for name := range resources {
+	for name := range withTraffic(resources) {
 		price, named := policy.Spec.Prices[name]
 		if !named || !contract.Priced(name) {
 			continue
@@ -28,12 +29,26 @@ func Prices(policy *v1alpha1.SharingPolicy, resources map[string]string) map[str
 	return prices
 }
 
+// withTraffic are the names of resources, and that of what guests send and receive, of which nothing is granted.
+func withTraffic(resources map[string]string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range resources {
+			if !yield(name) {
+				return
+			}
+		}
+		if _, is := resources[contract.Traffic]; !is {
+			yield(contract.Traffic)
+		}
+	}
+}
+
 // checkPrices says what is wrong with the prices of a policy.
 func checkPrices(prices map[string]v1alpha1.UnitPrice, bad func(field, value, allowed string)) {
 	plain := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(prices)) {
 		plain[name] = string(prices[name])
-		if _, storage := api.StorageClass(name); !storage && !api.Countable(name) || !contract.Priced(name) {
+		if _, storage := api.StorageClass(name); !storage && name != contract.Traffic && !api.Countable(name) || !contract.Priced(name) {
 			bad("spec.prices", name, "the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu")
 			return
 		}

@@ -76,11 +76,11 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	MaxPeers *int32 `json:"maxPeers,omitempty"`
 	// prices of what is offered, per resource name, for one unit and one hour of what a peer's pods request: "0.02 EUR". A unit is a core of cpu, a
-	// GiB of memory and of storage, one of any device. The currency, a code of ISO 4217 or any other unit of account such as credits, is the same for
-	// all. What is not named is free. They hold for what is signed from now on; contracts in force keep theirs until they are renewed.
+	// GiB of memory and of storage, one of any device. That of network is for each GB that guests send and receive by the tunnel. The currency, a
+	// code of ISO 4217 or any other unit of account such as credits, is the same for all. What is not named is free. They hold for what is signed from now on; contracts in force keep theirs until they are renewed.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'storage'] || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu: pods have none"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'storage', 'network'] || k.size() <= 240 && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$') && !k.contains('kubernetes.io/') && (!k.endsWith('.storageclass.storage.k8s.io/requests.storage') || k.size() <= 108))",message="a key must be the name of a resource that has a price, such as cpu, memory or nvidia.com/gpu: pods have none"
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.all(b, self[a].split(' ')[1] == self[b].split(' ')[1]))",message="all prices must be in one currency"
 	Prices map[string]UnitPrice `json:"prices,omitempty"`
 	// autoAccept answers requests without asking the owner.

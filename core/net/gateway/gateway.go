@@ -69,6 +69,7 @@ type route struct {
 	Peer
 	mtu    int
 	up     *atomic.Bool
+	bytes  *datapath.Carried
 	life   liveness
 	whole  bool // WireGuard and the kernel have all of it
 	direct []*directWay
@@ -128,7 +129,7 @@ func (g *Gateway) SetPeer(p Peer) error {
 			return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
 		}
 	}
-	r := &route{mtu: DefaultMTU, up: new(atomic.Bool)}
+	r := &route{mtu: DefaultMTU, up: new(atomic.Bool), bytes: new(datapath.Carried)}
 	if old := g.peers[p.ID]; old != nil {
 		*r = *old
 	}
@@ -230,7 +231,7 @@ func (g *Gateway) rebuild() {
 	all := make([]datapath.Peer, 0, len(g.peers))
 	g.shareHandles()
 	for _, r := range g.peers {
-		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up, Direct: r.ways()})
+		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up, Carried: r.bytes, Direct: r.ways()})
 	}
 	g.table.Store(datapath.New(g.around, all))
 	g.allUp.Store(false) // until they are looked at again

@@ -82,3 +82,14 @@ func (g *Gateway) statsLocked() map[string]Stats {
 	}
 	return out
 }
+
+// Carried is how many bytes of packets passed by the tunnel between the peer's guests here and their home, and between our guests there and us, since the
+// peer was added: as pods sent them, both ways together.
+func (g *Gateway) Carried(id string) (here, there uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.peers[id]; r != nil {
+		return r.bytes.Here.Load(), r.bytes.There.Load()
+	}
+	return 0, 0
+}

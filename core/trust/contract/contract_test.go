@@ -103,6 +103,26 @@ func TestBothSidesKeepTheSameBytes(t *testing.T) {
 	}
 }
 
+// A price of traffic is for readers who know that it is not one of hours; without it all is written as ever.
+func TestAPriceOfTrafficIsForThoseWhoKnowIt(t *testing.T) {
+	d := between(someone(t), someone(t))
+	d.Prices = map[string]string{"cpu": "0.02 EUR"}
+	if d.DocumentVersion() != Version || d.Validate() != nil {
+		t.Error("other prices make another version")
+	}
+	d.Prices[Traffic] = "0.01 EUR"
+	if d.DocumentVersion() != Version2 || d.Validate() == nil {
+		t.Error("it is taken for the first version")
+	}
+	d.Version = Version2
+	if err := d.Validate(); err != nil {
+		t.Error(err)
+	}
+	if says := PerHour(Traffic, "0.01 EUR"); says != "0.01 EUR for each GB" {
+		t.Error(says)
+	}
+}
+
 // A document of before there was a term for it says seven days, in the same bytes as then; any other time is one of its terms.
 func TestHowLongVolumesAreKeptIsATerm(t *testing.T) {
 	for keep, want := range map[time.Duration]string{

@@ -17,6 +17,10 @@ type Price struct {
 
 var price = regexp.MustCompile(`^([0-9]{1,12}(?:\.[0-9]{1,9})?) ([A-Za-z]{1,16})$`)
 
+// Traffic is the name by which a price is for what guests send and receive by the tunnel, for each GB (10^9 bytes) and not for hours. Nothing of it is
+// granted: it is counted where it has a price.
+const Traffic = "network"
+
 // ParsePrice reads a price as it stands in terms, "0.02 EUR".
 func ParsePrice(text string) (Price, error) {
 	m := price.FindStringSubmatch(text)
@@ -57,6 +61,8 @@ func Unit(resource string) string {
 		return "core"
 	case "memory", "storage", "ephemeral-storage":
 		return "GiB"
+	case Traffic:
+		return "GB"
 	}
 	if strings.HasSuffix(resource, ".storageclass.storage.k8s.io/requests.storage") { // storage of one class, as a ResourceQuota names it
 		return "GiB"
@@ -69,8 +75,11 @@ func Priced(resource string) bool {
 	return resource != "pods" && !strings.HasPrefix(resource, "hugepages-")
 }
 
-// PerHour says a price in words: "0.02 EUR an hour for each core".
+// PerHour says a price, of traffic without an hour, in words: "0.02 EUR an hour for each core".
 func PerHour(resource, price string) string {
+	if resource == Traffic {
+		return price + " for each " + Unit(resource)
+	}
 	if unit := Unit(resource); unit != "" {
 		return price + " an hour for each " + unit
 	}

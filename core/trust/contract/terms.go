@@ -44,7 +44,7 @@ type Terms struct {
 
 // DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
 func (t Terms) DocumentVersion() string {
-	if t.KeepVolumes != 0 {
+	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || priced {
 		return Version2
 	}
 	return Version

@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// Version and AnswerVersion are what the documents call themselves.
+	// Version and AnswerVersion are what the documents call themselves, and Version2 receipts of traffic, which readers of the first would take for
+	// a device.
 	Version       = "kith.dev/receipt/v1"
+	Version2      = "kith.dev/receipt/v2"
 	AnswerVersion = "kith.dev/receipt-answer/v1"
 	// MaxDocument bounds a receipt or an answer, in bytes: 32 resources of long names, five times.
 	MaxDocument = 32 << 10
@@ -30,7 +32,7 @@ const (
 )
 
 // Sums are amounts of resources multiplied with the seconds that they were held, as decimal integers: thousandths of a core times seconds of cpu,
-// bytes times seconds of memory and storage, numbers times seconds of all else. They are exact, and as large as need be.
+// bytes times seconds of memory and storage, numbers times seconds of all else; bytes of traffic. They are exact, and as large as need be.
 type Sums map[string]string
 
 // Receipt is what was held under a contract in an interval. Times have whole seconds, in UTC.
@@ -93,8 +95,12 @@ var (
 
 // Validate says what in the receipt cannot be meant. What is due must be what follows from use and prices.
 func (r Receipt) Validate() error {
-	if r.Version != Version {
-		return fmt.Errorf("version %.64q, this Kith reads %s", r.Version, Version)
+	switch want := r.wants(); r.Version {
+	case want:
+	case Version, Version2:
+		return fmt.Errorf("version %s, and what it says is of %s", r.Version, want)
+	default:
+		return fmt.Errorf("version %.64q, this Kith reads %s and %s", r.Version, Version, Version2)
 	}
 	if err := contract.CheckID(r.Contract); err != nil {
 		return err
@@ -129,6 +135,17 @@ func (r Receipt) Validate() error {
 		return fmt.Errorf("what is due, %.64s %.16s, does not follow from use and prices, by which it is %s %s", r.Total, r.Currency, total, currency)
 	}
 	return nil
+}
+
+// wants is the version of a receipt that says this: one content has one form.
+func (r Receipt) wants() string {
+	_, priced := r.Prices[contract.Traffic]
+	_, used := r.Used[contract.Traffic]
+	_, reserved := r.Reserved[contract.Traffic]
+	if priced || used || reserved {
+		return Version2
+	}
+	return Version
 }
 
 func (s Sums) check() error {
@@ -168,10 +185,12 @@ func (a Answer) Validate() error {
 	return nil
 }
 
-// perHour is how many of the sums' units one unit of a price makes in an hour.
+// perHour is how many of the sums' units one unit of a price makes in an hour; of traffic, at all.
 func perHour(resource string) *big.Int {
 	one := int64(1)
 	switch contract.Unit(resource) {
+	case "GB": // by no time
+		return big.NewInt(1_000_000_000)
 	case "core":
 		one = 1000
 	case "GiB":
@@ -180,7 +199,7 @@ func perHour(resource string) *big.Int {
 	return big.NewInt(one * 3600)
 }
 
-// Hours is a sum in the units of prices, exactly: hours of cores, of GiB, of devices.
+// Hours is a sum in the units of prices, exactly: hours of cores, of GiB, of devices; GB of traffic.
 func Hours(resource, sum string) (*big.Rat, error) {
 	n, ok := new(big.Int).SetString(sum, 10)
 	if !ok || !integer.MatchString(sum) {
@@ -269,7 +288,8 @@ func Sign(r Receipt, provider *identity.Identity) (Signed, error) {
 	if r.Provider != provider.ID() {
 		return Signed{}, errors.New("receipt: its provider is not this cluster")
 	}
-	return sign(r, Version, provider)
+	r.Version = r.wants()
+	return sign(r, r.Version, provider)
 }
 
 // SignAnswer writes an answer down; who signs it must be the consumer.
@@ -291,7 +311,7 @@ func (s Signed) Verify(provider contract.Party) (Receipt, error) {
 	if err != nil {
 		return r, err
 	}
-	return r, s.by(provider, Version)
+	return r, s.by(provider, r.Version)
 }
 
 // VerifyAnswer checks that an answer was signed by the consumer of a contract.

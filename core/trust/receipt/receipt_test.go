@@ -170,6 +170,7 @@ func TestWhatIsDue(t *testing.T) {
 		"free":            {Sums{"cpu": "1000"}, nil, nil, "0"},
 		"a core hour":     {Sums{"cpu": "3600000"}, map[string]string{"cpu": "0.02 EUR"}, map[string]string{"cpu": "0.02"}, "0.02"},
 		"a GiB hour":      {Sums{"memory": "3865470566400"}, map[string]string{"memory": "0.004 EUR"}, map[string]string{"memory": "0.004"}, "0.004"},
+		"traffic":         {Sums{"network": "1500000000"}, map[string]string{"network": "0.1 EUR"}, map[string]string{"network": "0.15"}, "0.15"},
 		"a device":        {Sums{"nvidia.com/gpu": "5400"}, map[string]string{"nvidia.com/gpu": "1 EUR"}, map[string]string{"nvidia.com/gpu": "1.5"}, "1.5"},
 		"a third":         {Sums{"cpu": "1200000"}, map[string]string{"cpu": "1 EUR"}, map[string]string{"cpu": "0.333333333"}, "0.333333333"},
 		"not used":        {nil, map[string]string{"cpu": "1 EUR"}, map[string]string{"cpu": "0"}, "0"},
@@ -179,6 +180,42 @@ func TestWhatIsDue(t *testing.T) {
 		if err != nil || !maps.Equal(due, c.due) || total != c.total {
 			t.Errorf("%s: %v, %s, %v; want %v, %s", name, due, total, err, c.due, c.total)
 		}
+	}
+}
+
+// Receipts of traffic are of a version that older readers refuse, in place of taking bytes for hours; no other is.
+func TestReceiptsOfTrafficAreOfTheirOwnVersion(t *testing.T) {
+	lines, _, bob := file(t)
+	e, err := ParseEntry([]byte(lines[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Parse(e.Receipt.Document)
+	if err != nil || r.Version != Version {
+		t.Fatalf("%s, %v", r.Version, err)
+	}
+	again, err := Sign(r, bob)
+	if err != nil || !bytes.Equal(again.Document, e.Receipt.Document) {
+		t.Errorf("one without traffic is written otherwise: %v", err)
+	}
+	r.Prices = map[string]string{"network": "0.1 EUR"}
+	r.Used = Sums{"network": "1500000000"}
+	r.Due, r.Total, r.Currency, _ = Due(r.Used, r.Prices)
+	s, err := Sign(r, bob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	party := contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()}
+	if read, err := s.Verify(party); err != nil || read.Version != Version2 || read.Total != "0.15" {
+		t.Errorf("%+v, %v", read, err)
+	}
+	s.Signature = bob.Sign(message(Version, s.Document))
+	if _, err := s.Verify(party); err == nil {
+		t.Error("signed as of another version, it is good")
+	}
+	r.Version = Version
+	if r.Validate() == nil {
+		t.Error("it is taken for the first version")
 	}
 }
 

@@ -46,7 +46,9 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 		if !within(from.to.space, dst) {
 			return nil, dropPeer
 		}
-		return from.to.towards(dst, len(p)), Pass
+		to := from.to.towards(dst, len(p))
+		to.here(p)
+		return to, Pass
 	}
 	to := t.find(dst)
 	if to == nil || to.kind == here {
@@ -67,6 +69,9 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 			return nil, dropSource
 		}
 		move(p, ihl, guests, home)
+		to.to.here(p)
+	} else {
+		to.to.there(p)
 	}
 	return to.to, Pass
 }
@@ -125,8 +130,13 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 	if to != nil {
 		switch {
 		case to.kind == here && to.to == tn:
-			return nil, t.toGuest(tn, p, ihl, src, dst)
+			v := t.toGuest(tn, p, ihl, src, dst)
+			if v == Pass {
+				tn.here(p)
+			}
+			return nil, v
 		case to.kind == there && t.guestAt(src) == tn:
+			tn.there(p)
 			return to.to, Pass
 		case to.kind == there:
 			return nil, dropSender
@@ -139,7 +149,10 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 	case !within(t.pods, dst):
 		return nil, dropDestination
 	}
-	return nil, t.fence(p, ihl, dst, true)
+	if v = t.fence(p, ihl, dst, true); v == Pass {
+		tn.there(p)
+	}
+	return nil, v
 }
 
 // onward does what a router does with a packet for the next peer, and what Egress does. It reports whether it could: what the path does not
@@ -153,6 +166,7 @@ func (tn *tunnel) onward(b, p []byte, ihl int) bool {
 	p[atTTL]--
 	adjust(p, 10, deltaAt(atTTL, was, binary.BigEndian.Uint16(p[atTTL:])))
 	clampMSS(p, ihl, tn.mss)
+	tn.there(p)
 	tn.wrap(b)
 	return true
 }

@@ -38,7 +38,9 @@ func (t *Table) leaving6(p []byte, h head6, src, dst addr6) (*tunnel, Verdict) {
 		if !within6(from.to.six.space, dst) {
 			return nil, dropPeer
 		}
-		return from.to.towards6(dst, len(p)), Pass
+		to := from.to.towards6(dst, len(p))
+		to.here(p)
+		return to, Pass
 	}
 	to := t.six.guestAt(dst)
 	if to == nil {
@@ -47,6 +49,7 @@ func (t *Table) leaving6(p []byte, h head6, src, dst addr6) (*tunnel, Verdict) {
 	if !within6(t.six.pods, src) && t.six.guestAt(src) == nil && !t.speakAsGateway6(p, h, src) {
 		return nil, dropSource
 	}
+	to.there(p)
 	return to, Pass
 }
 
@@ -88,8 +91,13 @@ func (t *Table) arriving6(tn *tunnel, p []byte, h head6, src, dst addr6) (onward
 			if !within6(tn.six.space, src) {
 				return nil, dropSender
 			}
-			return nil, t.fence6(p, h, dst, false)
+			v := t.fence6(p, h, dst, false)
+			if v == Pass {
+				tn.here(p)
+			}
+			return nil, v
 		case to.kind == there && t.six.guestAt(src) == tn:
+			tn.there(p)
 			return to.to, Pass
 		case to.kind == there:
 			return nil, dropSender
@@ -102,7 +110,10 @@ func (t *Table) arriving6(tn *tunnel, p []byte, h head6, src, dst addr6) (onward
 	case !within6(t.six.pods, dst):
 		return nil, dropDestination
 	}
-	return nil, t.fence6(p, h, dst, true)
+	if v = t.fence6(p, h, dst, true); v == Pass {
+		tn.there(p)
+	}
+	return nil, v
 }
 
 // fence6 is fence for IPv6.
@@ -147,6 +158,7 @@ func (tn *tunnel) onward6(b, p []byte, h head6) bool {
 	}
 	p[atHopLimit]--
 	tn.clamp6(p, h)
+	tn.there(p)
 	tn.wrap6(b)
 	return true
 }

@@ -53,6 +53,7 @@ type tunnel struct {
 	six      tunnel6
 	around   []*direct // ways past it to its guests elsewhere, for those here
 	direct   *direct   // not nil: it is such a way, and no peer
+	carried  *Carried  // nil of a direct way
 }
 
 type zone struct{ net, mask uint32 }
@@ -80,6 +81,8 @@ type Peer struct {
 	MTU int          // of the way to it, for packets of pods
 	Up  *atomic.Bool // as its tunnel was at the last look
 
+	Carried *Carried // nil: nobody counts
+
 	Direct []Direct // ways past it, each with a handle of its own
 }
 
@@ -88,7 +91,7 @@ func New(h Host, peers []Peer) *Table {
 	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
-		tn := &tunnel{header: headerOf(p.Called(), p.Handle()), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
+		tn := &tunnel{header: headerOf(p.Called(), p.Handle()), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up, carried: p.Carried} // IPv4 and TCP without options
 		t.handles[netplan.Number(p.Handle())] = tn
 		t.add(p.There, tn, there)
 		t.add(p.Here, tn, here)
