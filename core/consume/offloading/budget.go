@@ -152,7 +152,8 @@ func (r *Reconciler) tellBudget(nso *v1alpha1.NamespaceOffloading, before, is *v
 	if before != nil && (is == nil || before.Since.Equal(&is.Since)) {
 		was = before.State
 	}
-	kind, reason, text := corev1.EventTypeWarning, "", ""
+	kind := corev1.EventTypeWarning
+	var reason, text string
 	switch {
 	case is == nil:
 		return
