@@ -260,6 +260,7 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 		return nil
 	}
 	now := r.wantedNow(nso)
+	_, some := r.open(nso)
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
 		return err
@@ -279,6 +280,9 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 			continue
 		}
 		before := pod.DeepCopy()
+		if some && !tolerates(pod) { // it gets the others when they are open again
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.AnnotationNarrowed, "true")
+		}
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, add...)
 		all = errors.Join(all, client.IgnoreNotFound(r.client.Patch(ctx, pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))))
 	}
