@@ -160,14 +160,27 @@ func budgets(t *testing.T, alice *lab.Laptop) {
 	if text := kubectl(t, alice, "get", "events", "-n", "shop"); !strings.Contains(text, "BudgetSpent") {
 		t.Errorf("events:\n%s", text)
 	}
+	// With a peer that stays open, new pods tolerate that one, and get what they lack later.
+	kubectl(t, alice, "patch", "namespaceoffloading", "offloading", "-n", "shop", "--type", "merge", "-p", `{"spec":{"peers":["bob","elsewhere"]}}`)
+	eventually(t, 10*time.Second, "the other peer is open", func() string {
+		if got := kubectl(t, alice, "get", "namespace", "shop", "-o", `jsonpath={.metadata.annotations.kith\.dev/budget-open} {.metadata.annotations.kith\.dev/budget-closed}`); got != "elsewhere bob/Spent" {
+			return got
+		}
+		return ""
+	})
+	apply(t, alice, place("some", "shop", "kith-bob"))
+	if got := kubectl(t, alice, "get", "pod", "-n", "shop", "some", "-o", `jsonpath={.spec.tolerations[?(@.key=="kith.dev/peer")].value} {.metadata.annotations.kith\.dev/budget-narrowed}`); got != "elsewhere true" {
+		t.Errorf("a pod made meanwhile tolerates %s", got)
+	}
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=paid") // it runs on
 	kith(t, alice, "offload", "shop", "--budget", "1000000 EUR/month")
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=late")
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=forced")
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=some")
 	if b := offload(); b.State != api.BudgetWithin || len(b.Closed) > 0 {
 		t.Errorf("%+v", b)
 	}
-	kubectl(t, alice, "delete", "pod", "-n", "shop", "late", "forced")
+	kubectl(t, alice, "delete", "pod", "-n", "shop", "late", "forced", "some")
 }
 
 // verified exports the receipts with bob, and tries to pass forged ones off.
