@@ -112,6 +112,9 @@ func (p commands) showContract(x api.Contract) {
 	if kept := keptFor(x); kept != "" {
 		line("Volumes", "kept for "+kept+" after the end")
 	}
+	if x.Reoffer {
+		line("Reoffer", "the consumer may offer it on to others")
+	}
 	for _, name := range api.Resources(x.Prices).Names() {
 		line("Price", screen.Clean(api.Called(name)+": "+contract.PerHour(name, x.Prices[name])))
 	}

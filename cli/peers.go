@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -160,6 +161,7 @@ func (p commands) guestsCommand() *cobra.Command {
 					{Title: "NAME", Cell: func(g api.Guest) string { return g.Name }},
 					{Title: "NAMESPACE", Cell: func(g api.Guest) string { return g.Namespace }},
 					{Title: "OF", Cell: func(g api.Guest) string { return g.Consumer }},
+					{Title: "FOR", Need: true, Cell: func(g api.Guest) string { return cmp.Or(g.For, g.ForID) }},
 					{Title: "PHASE", Cell: func(g api.Guest) string { return g.Phase }},
 					{Title: "AGE", Cell: func(g api.Guest) string { return strings.TrimSuffix(p.Ago(g.Created), " ago") }},
 					{Title: "REQUESTS", Cell: func(g api.Guest) string { return g.Resources.String() }, Wide: true},

@@ -40,6 +40,8 @@ type shareFlags struct {
 	deviceClass string
 	keepVolumes string
 	listAt      string
+	reoffer     bool
+	reofferFrom string
 	prices      map[string]string
 }
 
@@ -83,6 +85,9 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 --list-at names peers who may list what this policy would offer to somebody new, for their peers to see ("kith catalogue", docs/broker.md). Who
 finds this machine there asks it as anybody does, and the policy that applies to him decides.
 
+--reoffer lets peers offer on to peers of theirs what they are granted by contracts that are signed from then on; --reoffer-from offers on what providers
+of this machine grant it and let be offered on, so that pods of peers may go on to them (docs/broker.md).
+
 --keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
 days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.`,
 		Example: `  kith share
@@ -104,6 +109,8 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share --storage 20Gi --keep-volumes 30d
   kith share --storage 20Gi,fast=2Gi
   kith share --price cpu=0.02EUR,memory=0.004EUR
+  kith share --reoffer
+  kith share --policy shop --to alice 50% --reoffer-from carol,dave
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -130,6 +137,8 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
 	c.Flags().StringVar(&f.listAt, "list-at", "", "`PEERS` with commas who may list what this policy would offer to somebody new; \"\" is nobody")
 	c.RegisterFlagCompletionFunc("list-at", p.completePeers(-1))
+	c.Flags().BoolVar(&f.reoffer, "reoffer", false, "peers may offer on to others what they are granted from now on")
+	c.Flags().StringVar(&f.reofferFrom, "reoffer-from", "", "`PEERS`, with commas, whose grants to this machine are offered on where they allow it; all is all of them, \"\" is none")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -139,6 +148,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	})
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies())
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
+	c.RegisterFlagCompletionFunc("reoffer-from", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("device-runtime-class", cobra.FixedCompletions([]string{"nvidia"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -367,6 +377,18 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.Catalogues = &list
 	}
+	if given("reoffer") {
+		change.Reoffer = &f.reoffer
+	}
+	if given("reoffer-from") {
+		from := api.List[string]{}
+		if f.reofferFrom == "all" {
+			from = api.List[string]{"*"}
+		} else if f.reofferFrom != "" {
+			from = strings.Split(f.reofferFrom, ",")
+		}
+		change.ReofferFrom = &from
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -484,6 +506,19 @@ var policyColumns = []screen.Column[api.Policy]{
 			return "yes"
 		}
 		return ""
+	}},
+	{Title: "REOFFER", Need: true, Cell: func(x api.Policy) string {
+		if x.Reoffer {
+			return "peers may"
+		}
+		var from []string
+		for _, id := range x.ReofferFrom {
+			from = append(from, cmp.Or(x.Names[id], map[string]string{"*": "all"}[id], id))
+		}
+		if len(from) == 0 {
+			return ""
+		}
+		return "from " + strings.Join(from, ",")
 	}},
 	{Title: "NAMES", Need: true, Cell: func(x api.Policy) string {
 		if x.SameName {

@@ -37,6 +37,8 @@ type Contract struct {
 
 	// KeepVolumes is how long what is in volumes is kept after the end, as a duration ("168h0m0s"); "" where no storage is lent.
 	KeepVolumes string `json:"keepVolumes,omitempty"`
+	// Reoffer: the consumer may offer on to others what it grants.
+	Reoffer bool `json:"reoffer,omitempty"`
 }
 
 // Signature is one side's Ed25519 signature of Document.

@@ -210,7 +210,9 @@ type Guest struct {
 	Name       string    `json:"name"`
 	Consumer   string    `json:"consumer"` // the peer's name
 	ConsumerID string    `json:"consumerId"`
-	Phase      string    `json:"phase"` // Pending, Running, Succeeded, Failed, Unknown; Refused when hosting said no
+	For        string    `json:"for,omitempty"`   // the cluster for which the consumer has it, as the consumer says, where it offers on what it is granted: its name
+	ForID      string    `json:"forId,omitempty"` // and its ID
+	Phase      string    `json:"phase"`           // Pending, Running, Succeeded, Failed, Unknown; Refused when hosting said no
 	Why        string    `json:"why,omitempty"`
 	Node       string    `json:"node,omitempty"`
 	Resources  Resources `json:"resources"` // what it requests

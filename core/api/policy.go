@@ -67,7 +67,12 @@ type Policy struct {
 	// KeepVolumes is how long the data of peers' volumes is kept after the end of a contract that is signed from now on, from an hour to a year, as a
 	// duration ("720h"); "" is seven days.
 	KeepVolumes string `json:"keepVolumes,omitempty"`
-	// Names are those that IDs in Peers have here, by ID. It is not set, only shown, and so are Offered and Notes.
+	// Reoffer: peers may offer on to others what they are granted by contracts that are signed from now on.
+	Reoffer bool `json:"reoffer,omitempty"`
+	// ReofferFrom are providers of this machine, by IDs or by names of peers that were accepted, or * for all: what they grant, if their contracts allow it,
+	// is offered on under this policy.
+	ReofferFrom List[string] `json:"reofferFrom,omitempty"`
+	// Names are those that IDs in Peers and ReofferFrom have here, by ID. It is not set, only shown, and so are Offered and Notes.
 	Names map[string]string `json:"names,omitempty"`
 	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
 	Offered Resources `json:"offered,omitempty"`
@@ -117,6 +122,9 @@ type PolicyChange struct {
 
 	DeviceRuntimeClass *string `json:"deviceRuntimeClass,omitempty"`
 	KeepVolumes        *string `json:"keepVolumes,omitempty"`
+
+	Reoffer     *bool         `json:"reoffer,omitempty"`
+	ReofferFrom *List[string] `json:"reofferFrom,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -140,6 +148,8 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.MaxPeers, c.MaxPeers)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	set(&p.KeepVolumes, c.KeepVolumes)
+	set(&p.Reoffer, c.Reoffer)
+	set(&p.ReofferFrom, c.ReofferFrom)
 	p.Amounts = merged(p.Amounts, c.Amounts, c.OnlyAmounts)
 	p.Prices = merged(p.Prices, c.Prices, c.OnlyPrices)
 	return p
@@ -170,7 +180,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
-		KeepVolumes: &p.KeepVolumes, Catalogues: &p.Catalogues,
+		KeepVolumes: &p.KeepVolumes, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
 	}
 }
 
@@ -201,6 +211,7 @@ func (p Policy) Since(was Policy) string {
 		{was.OnMains, p.OnMains, "only on mains", "on battery, too"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
 		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
+		{was.Reoffer, p.Reoffer, "peers may offer on what they are granted", "peers may not offer on what they are granted"},
 		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
 	} {
 		if word.was != word.is {
@@ -221,6 +232,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if !slices.Equal(was.Catalogues, p.Catalogues) {
 		parts = append(parts, fmt.Sprintf("listed at %s → %s", cmp.Or(strings.Join(was.Catalogues, ","), "nobody's"), cmp.Or(strings.Join(p.Catalogues, ","), "nobody's")))
+	}
+	if !slices.Equal(was.ReofferFrom, p.ReofferFrom) {
+		parts = append(parts, fmt.Sprintf("offered on from %d providers → %d", len(was.ReofferFrom), len(p.ReofferFrom)))
 	}
 	if before, now := was.Reserve.String(), p.Reserve.String(); before != now {
 		parts = append(parts, fmt.Sprintf("reserve %s → %s", cmp.Or(before, nothing), cmp.Or(now, nothing)))
@@ -312,6 +326,12 @@ func (p Policy) Check() error {
 	if len(p.Catalogues) > maxCatalogues {
 		return Invalid("catalogues", fmt.Sprint(len(p.Catalogues)), fmt.Sprintf("at most %d peers", maxCatalogues))
 	}
+	if p.Reoffer && len(p.ReofferFrom) > 0 {
+		return Invalid("reoffer", "true", "false where something is offered on from others: that goes on no further")
+	}
+	if len(p.ReofferFrom) > maxReofferFrom {
+		return Invalid("reofferFrom", fmt.Sprint(len(p.ReofferFrom)), fmt.Sprintf("at most %d peers", maxReofferFrom))
+	}
 	if p.BatteryAbove < 0 || p.BatteryAbove > 99 {
 		return Invalid("batteryAbove", fmt.Sprint(p.BatteryAbove), "a percentage from 1 to 99, or 0 for no such condition")
 	}
@@ -349,8 +369,9 @@ func CheckReserve(field string, r Resources) error {
 var namespaces = regexp.MustCompile(`^[-a-z0-9*]+$`)
 
 const (
-	maxServices   = 64
-	maxCatalogues = 32
+	maxServices    = 64
+	maxCatalogues  = 32
+	maxReofferFrom = 64
 )
 
 // maxPeers is the most that a policy's bound on peers may be.

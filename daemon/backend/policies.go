@@ -43,7 +43,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 	now := c.Client.Now()
 	return func(p *v1alpha1.SharingPolicy) api.Policy {
 		v := policyView(p)
-		for _, id := range slices.Concat(p.Spec.Peers, p.Spec.Catalogues) {
+		for _, id := range slices.Concat(p.Spec.Peers, p.Spec.Catalogues, p.Spec.ReofferFrom) {
 			if peer := now.Peer(id); peer != nil {
 				if v.Names == nil {
 					v.Names = map[string]string{}
@@ -79,6 +79,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	if p.Spec.KeepVolumes != nil {
 		v.KeepVolumes = sharing.Keeps(p).String()
 	}
+	v.Reoffer, v.ReofferFrom = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
 	}
@@ -164,6 +165,11 @@ func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyC
 	}
 	if change.Peers != nil {
 		if change.Peers, err = c.resolve(*change.Peers); err != nil {
+			return api.Policy{}, err
+		}
+	}
+	if change.ReofferFrom != nil && !slices.Equal(*change.ReofferFrom, api.List[string]{sharing.AllProviders}) {
+		if change.ReofferFrom, err = c.resolve(*change.ReofferFrom); err != nil {
 			return api.Policy{}, err
 		}
 	}
@@ -260,6 +266,9 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}
 		}
 		policy.Spec.Namespaces.SameName = access(v.SameName)
+	}
+	if policy.Spec.ReofferFrom = v.ReofferFrom; v.Reoffer != (policy.Spec.Reoffer == v1alpha1.AccessAllow) { // it differs
+		policy.Spec.Reoffer = access(v.Reoffer)
 	}
 	policy.Spec.KeepVolumes = nil
 	if v.KeepVolumes != "" {

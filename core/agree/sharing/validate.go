@@ -32,6 +32,9 @@ const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
 // KeepAllowed are the values of spec.keepVolumes, in words.
 const KeepAllowed = "a duration from 1h to 8760h (a year)"
 
+// AllProviders in spec.reofferFrom stands for all of them.
+const AllProviders = "*"
+
 // bytesPerSecond is the pattern of the custom resource.
 var bytesPerSecond = regexp.MustCompile(`^[1-9][0-9]*(k|M|G|Ki|Mi|Gi)?$`)
 
@@ -114,6 +117,14 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	}
 	if k := spec.KeepVolumes; k != nil && (k.Duration < contract.MinKeep || k.Duration > contract.MaxKeep) {
 		bad("spec.keepVolumes", k.Duration.String(), KeepAllowed)
+	}
+	for i, p := range spec.ReofferFrom {
+		if p != AllProviders && len(validation.IsDNS1123Subdomain(strings.ToLower(p))) > 0 {
+			bad(fmt.Sprintf("spec.reofferFrom[%d]", i), p, "the name of a Peer, a cluster ID, or * for all that provide here")
+		}
+	}
+	if spec.Reoffer == v1alpha1.AccessAllow && len(spec.ReofferFrom) > 0 {
+		bad("spec.reoffer", string(spec.Reoffer), "Deny where there is a reofferFrom: what is offered on from others goes on no further")
 	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {

@@ -27,6 +27,9 @@ type AdvertisementSpec struct {
 	// keepVolumes is how long the data of volumes is kept there after the end, where storage is offered.
 	// +optional
 	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
+	// reoffer: what is offered may be offered on to others.
+	// +optional
+	Reoffer bool `json:"reoffer,omitempty"`
 	// validUntil is when the offer lapses unless it became a contract.
 	ValidUntil metav1.Time `json:"validUntil"`
 }

@@ -68,6 +68,11 @@ const (
 	LabelPeer = "kith.dev/peer"
 	// LabelHomeNamespace on a twin namespace holds the name of the namespace at the consumer.
 	LabelHomeNamespace = "kith.dev/home-namespace"
+
+	// LabelOrigin on a twin namespace of a consumer that offers on what it is granted holds the ID, in its compact form, of the cluster for which the
+	// consumer has it, and LabelOriginNamespace the name of the namespace there.
+	LabelOrigin          = "kith.dev/origin"
+	LabelOriginNamespace = "kith.dev/origin-namespace"
 	// LabelHomeClaim on the claim and the volume that a provider keeps for a claim of its consumer holds the UID of that claim;
 	// AnnotationHomeClaim, its "namespace/name".
 	LabelHomeClaim      = "kith.dev/home-claim-uid"
@@ -115,6 +120,9 @@ const (
 	AnnotationForce = "kith.dev/force"
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
+
+	// AnnotationFor on a guest Pod whose consumer offers on what it is granted names the cluster that it is for, as "ID/name".
+	AnnotationFor = "kith.dev/for"
 	// AnnotationHomePriority on a guest Pod is its priority at home, of those that are not 0: a whole number.
 	AnnotationHomePriority = "kith.dev/home-priority"
 	// AnnotationRegistries on a twin namespace says whence images may be pulled for the pods in it, in the form of

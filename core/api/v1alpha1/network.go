@@ -47,6 +47,18 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 		read("shared", s.Pod, &is.Pod)
 		p.Shared = append(p.Shared, is)
 	}
+	for _, r := range n.Relayed {
+		is := netplan.Relayed{ID: r.ID}
+		read("relayed", r.Guests, &is.Guests)
+		p.Relayed = append(p.Relayed, is)
+	}
+	for _, o := range n.Onward {
+		is := netplan.Onward{ID: o.ID, Space: space(o.Space)}
+		read("onward", o.Network, &is.Network)
+		read("onward", o.Guests, &is.Guests)
+		read("onward", o.Services, &is.Services)
+		p.Onward = append(p.Onward, is)
+	}
 	if pods.IsValid() && p.Here.IsValid() {
 		p.Guests = netplan.Mapping{Name: "guests", Real: pods, Alias: p.Here}
 	}

@@ -185,17 +185,41 @@ type NamespaceOffloadingList struct {
 
 // OffloadedPodSpec is a pod that a consumer wants to run here.
 // +kubebuilder:validation:XValidation:rule="self.homeNamespace == oldSelf.homeNamespace && self.homeUID == oldSelf.homeUID",message="an OffloadedPod belongs to one pod at home for ever"
+// +kubebuilder:validation:XValidation:rule="has(self.chain) == has(oldSelf.chain) && (!has(self.chain) || self.chain == oldSelf.chain)",message="an OffloadedPod belongs to the clusters of its chain for ever"
 type OffloadedPodSpec struct {
 	// homeNamespace and homeUID name the pod at the consumer; its name is the OffloadedPod's.
 	// +kubebuilder:validation:MaxLength=63
 	HomeNamespace string    `json:"homeNamespace"`
 	HomeUID       types.UID `json:"homeUID"`
+	// chain says for whom the pod is, where the consumer offers on what this cluster grants it: the clusters by which it came, the first of them its
+	// home. Empty: it is the consumer's own. The consumer says it, and proves nothing of it but that it is itself who says so.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Chain []ChainLink `json:"chain,omitempty"`
 	// template is the pod's metadata (labels, annotations) and spec as at home, less what cannot mean
 	// anything abroad. The provider checks and completes it.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	Template corev1.PodTemplateSpec `json:"template"`
+}
+
+// ChainLink is one of the clusters by which a pod came.
+type ChainLink struct {
+	// cluster is its ID.
+	// +kubebuilder:validation:MaxLength=128
+	Cluster string `json:"cluster"`
+	// name by which the next one knows it: a hint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// contract under which it sent the pod on to the next one.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]{8,32}$`
+	Contract string `json:"contract"`
+	// namespace of the pod in it.
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
 }
 
 // OffloadedPodStatus is the provider's answer. The running pod's own status is read from the Pod of

@@ -282,6 +282,51 @@ type NetworkStatus struct {
 	// +listType=map
 	// +listMapKey=address
 	Shared []SharedPod `json:"shared,omitempty"`
+	// relayed are the parts of guestsHere whose addresses pods of the peer have that went on from here to a provider of this cluster (spec.reofferFrom
+	// of the SharingPolicy): what is sent to them, and what they send, is passed on.
+	// +optional
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=map
+	// +listMapKey=id
+	Relayed []RelayedRange `json:"relayed,omitempty"`
+	// onward are clusters to which the peer offers on what this one grants it (spec.reoffer of the SharingPolicy), and what it says of their
+	// addresses: each is a home of its own here, that is reached by way of the peer.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=id
+	Onward []OnwardHome `json:"onward,omitempty"`
+}
+
+// RelayedRange is a part of a peer's range of guests here that are at another cluster.
+type RelayedRange struct {
+	// id of that cluster.
+	// +kubebuilder:validation:MaxLength=128
+	ID string `json:"id"`
+	// guests is the part.
+	// +kubebuilder:validation:Format=cidr
+	Guests string `json:"guests"`
+}
+
+// OnwardHome is a home whose guests come by way of a peer.
+type OnwardHome struct {
+	// id of the home.
+	// +kubebuilder:validation:MaxLength=128
+	ID string `json:"id"`
+	// network is the range of its guests at the peer, of which those here have a part.
+	// +kubebuilder:validation:Format=cidr
+	Network string `json:"network"`
+	// guests is that part.
+	// +kubebuilder:validation:Format=cidr
+	Guests string `json:"guests"`
+	// space is what else means something in its address space.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Space []string `json:"space"`
+	// services is the range of its services.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	Services string `json:"services,omitempty"`
 }
 
 // SharedPod is a pod of this cluster that a peer reaches.

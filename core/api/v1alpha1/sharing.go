@@ -28,6 +28,7 @@ type UnitPrice string
 // SharingPolicySpec says what is offered to whom. For each peer one policy applies: of those that select it the one with the
 // highest priority, then the first by name. Policies do not add up, and when the one that applies offers nothing, because it is paused for
 // example, no other takes its place. A peer that none selects is offered nothing.
+// +kubebuilder:validation:XValidation:rule="!has(self.reoffer) || self.reoffer != 'Allow' || !has(self.reofferFrom) || size(self.reofferFrom) == 0",message="what is offered on from others goes on no further: reoffer and reofferFrom exclude each other"
 type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
 	// +optional
@@ -109,6 +110,20 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`
 	Catalogues []string `json:"catalogues,omitempty"`
+	// reoffer: whether peers may offer on to peers of theirs what they are granted by contracts that are signed from now on, so that pods of clusters
+	// which this one does not know run here. It is a term of the contract, which both sign. What this cluster itself has of others (reofferFrom)
+	// goes on no further: a policy has one of the two.
+	// +optional
+	// +kubebuilder:default=Deny
+	Reoffer Access `json:"reoffer,omitempty"`
+	// reofferFrom: providers of this cluster, by cluster ID or by the name of a Peer whose key was accepted here, or * for all. What their contracts
+	// grant, if these allow it (reoffer), is offered under this policy like what the nodes here have, and pods of peers may go on to them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[*])$`
+	ReofferFrom []string `json:"reofferFrom,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

@@ -25,6 +25,9 @@ type Pair struct {
 	// Shared are pods of ours, none of them a guest, that the peer reaches, under addresses in Here. They know the peer's by Aliases.
 	Shared []Shared
 
+	Relayed []Relayed // parts of Here that are at clusters which provide for us
+	Onward  []Onward  // homes to which the peer offers on what we grant it
+
 	IPv6 Pair6 // beside all that is above, where both have it
 }
 
@@ -113,7 +116,8 @@ func (p Pair) Validate() error {
 			wrong(m.Alias.Overlaps(other.Alias), "aliases %s and %s overlap", m.Alias, other.Alias)
 		}
 	}
-	return errors.Join(append(append(errs, p.validateShared()...), p.IPv6.validate(p)...)...)
+	errs = append(append(errs, p.validateShared()...), p.validateOnward()...)
+	return errors.Join(append(errs, p.IPv6.validate(p)...)...)
 }
 
 // Ranges are all that the pair takes of the addresses of this host's networks, of both families.
@@ -125,6 +129,9 @@ func (p Pair) Ranges() (list []netip.Prefix) {
 	}
 	for _, m := range p.Aliases {
 		list = append(list, m.Alias)
+	}
+	for _, o := range p.Onward {
+		list = append(list, o.Network)
 	}
 	return list
 }

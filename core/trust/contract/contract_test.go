@@ -169,6 +169,25 @@ func TestStorageOfAClassIsAResource(t *testing.T) {
 	}
 }
 
+// TestWhetherItMayBeOfferedOnIsATerm: a document that says nothing of it has the bytes that it had before there was the term; one that does is for readers
+// who know it.
+func TestWhetherItMayBeOfferedOnIsATerm(t *testing.T) {
+	for _, reoffer := range []bool{false, true} {
+		d := between(someone(t), someone(t))
+		d.Reoffer, d.Version = reoffer, map[bool]string{true: Version2, false: Version}[reoffer]
+		doc, err := Canonical(d)
+		if err != nil || bytes.Contains(doc, []byte(`"reoffer":true,"resources"`)) != reoffer || bytes.Contains(doc, []byte("reoffer")) != reoffer {
+			t.Fatalf("%t: %v\n%s", reoffer, err, doc)
+		}
+		if read, err := Parse(doc); err != nil || read.Reoffer != reoffer {
+			t.Errorf("%t: read as %t, %v", reoffer, read.Reoffer, err)
+		}
+		if d.Version = map[bool]string{true: Version, false: Version2}[reoffer]; d.Validate() == nil {
+			t.Errorf("%t: it is taken for %s", reoffer, d.Version)
+		}
+	}
+}
+
 func TestParseTakesNothingButTheCanonicalBytes(t *testing.T) {
 	doc, err := Canonical(between(someone(t), someone(t)))
 	if err != nil {

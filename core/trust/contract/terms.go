@@ -40,11 +40,13 @@ type Terms struct {
 	// KeepVolumes is for how many seconds the provider keeps what is in volumes after the end, unless the consumer deletes it; see Keeps. Left out it
 	// is DefaultKeep, as in all documents of before there was such a term: one content has one form.
 	KeepVolumes int64 `json:"keepVolumes,omitempty"`
+	// Reoffer: the consumer may offer on to others what is granted. Left out it may not, as in all documents of before there was such a term.
+	Reoffer bool `json:"reoffer,omitempty"`
 }
 
 // DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
 func (t Terms) DocumentVersion() string {
-	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || priced {
+	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || priced {
 		return Version2
 	}
 	return Version

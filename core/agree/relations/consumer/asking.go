@@ -407,6 +407,7 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 	if api.Lends(offer.Resources) {
 		adv.Spec.KeepVolumes = &metav1.Duration{Duration: offer.Keeps()}
 	}
+	adv.Spec.Reoffer = offer.Reoffer
 	if none != nil {
 		err = r.Client.Create(ctx, adv)
 	} else {

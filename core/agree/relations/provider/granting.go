@@ -76,18 +76,18 @@ func (p *Provider) grant(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 // owner; who names none may have lost the one he had.
 func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, error) {
 	grant, no, ctr, err := p.grant(ctx, now, peer, asked)
-	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) && p.pricedAs(ctx, now, peer, ctr) {
+	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) && p.worded(ctx, now, peer, ctr) {
 		return grant, no, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
 			" already, and no more of what was asked is free", "ask again when more is shared there")
 	}
 	return grant, no, err
 }
 
-// pricedAs reports whether the prices of a contract are still those of the policy; one that cannot be read is not asked about.
-func (p *Provider) pricedAs(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) bool {
+// worded reports whether a contract says of prices, and of whether it may be offered on, what the policy says; one that cannot be read is not asked about.
+func (p *Provider) worded(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) bool {
 	policy, err := p.policyFor(ctx, now, peer)
 	doc, unreadable := contract.Parse(ctr.Spec.Document)
-	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources))
+	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)) && doc.Reoffer == sharing.Reoffer(policy)
 }
 
 // Accept accepts a request, as a policy that answers by itself or, where that is "", as the owner. No more will be granted than would be at

@@ -49,6 +49,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if api.Lends(amounts) {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
+	terms.Reoffer = sharing.Reoffer(policy)
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
 		Terms:      terms,
 		NodeLabels: p.nodeLabels(ctx, resources),
@@ -119,6 +120,9 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written
 	}
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
+		return in, ctr, err
+	}
+	if err := p.addReoffered(ctx, now, &in, peer); err != nil {
 		return in, ctr, err
 	}
 	in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, in.Policy, peer)

@@ -110,6 +110,8 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
 	case !mayKeep(doc, on.old, policy):
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has volumes kept for %s, the offer is %s", doc.Keeps(), sharing.Keeps(policy)), "ask again")
+	case doc.Reoffer && !sharing.Reoffer(policy): // that it is left out is for the consumer to say, as one does whose Kith does not know the term
+		return peering.Refuse(peering.CodeDeclined, "the contract lets what it grants be offered on to others, and the offer does not", "ask again")
 	case !maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)): // an owner who changed them is not held to the old ones by a renewal
 		return peering.Refuse(peering.CodeDeclined, "the contract's prices are not the offered ones", "ask again, and agree to the prices of now")
 	case len(doc.StorageClasses) > 0:

@@ -136,8 +136,14 @@ func TestWhatIsCountersigned(t *testing.T) {
 		"volumes kept for longer": {func(d *contract.Document) {
 			d.KeepVolumes, d.Version = contract.KeepFor(30*24*time.Hour), contract.Version2
 		}, nil, peering.CodeDeclined, "the contract has volumes kept for 720h0m0s, the offer is 168h0m0s"},
-		"volumes kept as offered":   {change: func(d *contract.Document) { d.KeepVolumes, d.Version = contract.KeepFor(time.Hour), contract.Version2 }, before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
-		"by an older consumer":      {before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
+		"volumes kept as offered":      {change: func(d *contract.Document) { d.KeepVolumes, d.Version = contract.KeepFor(time.Hour), contract.Version2 }, before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
+		"by an older consumer":         {before: func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Hour} }},
+		"to be offered on":             {func(d *contract.Document) { d.Reoffer, d.Version = true, contract.Version2 }, nil, peering.CodeDeclined, "lets what it grants be offered on to others, and the offer does not"},
+		"to be offered on, as is said": {change: func(d *contract.Document) { d.Reoffer, d.Version = true, contract.Version2 }, before: func(s *v1alpha1.SharingPolicySpec) { s.Reoffer = v1alpha1.AccessAllow }},
+		"not to be, though it may":     {before: func(s *v1alpha1.SharingPolicySpec) { s.Reoffer = v1alpha1.AccessAllow }},
+		"to be, by a broker": {func(d *contract.Document) { d.Reoffer, d.Version = true, contract.Version2 }, func(s *v1alpha1.SharingPolicySpec) {
+			s.Reoffer, s.ReofferFrom = v1alpha1.AccessAllow, []string{"carol"}
+		}, peering.CodeDeclined, "the offer does not"},
 		"for longer than offered":   {func(d *contract.Document) { d.NotAfter = d.NotAfter.Add(sharing.DefaultValidity) }, nil, peering.CodeDeclined, "runs longer than offered"},
 		"for a time that is over":   {func(d *contract.Document) { d.NotAfter = d.NotBefore.Add(time.Minute) }, nil, peering.CodeDeclined, "and here it is"},
 		"with another provider":     {func(d *contract.Document) { d.Provider = d.Consumer; d.Provider.Name = "bob" }, nil, peering.CodeBadRequest, ""},

@@ -1,0 +1,69 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// offeredOn are the resources that go on: a volume, or a device that a scheduler here would choose, is where it is.
+var offeredOn = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage}
+
+// addReoffered adds to what there is what others grant this cluster and let be offered on to the peer, less what the owner's own pods there request. What
+// is promised is counted against all of it, whomever it was promised to: so nothing is promised twice.
+func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *sharing.OfferInput, peer *v1alpha1.Peer) error {
+	from := sharing.Reoffered(in.Policy, peer, now.Peers, now.Contracts, in.Now)
+	if len(from) == 0 || len(in.Supply.Nodes) == 0 {
+		return nil
+	}
+	in.Supply.Nodes = maps.Clone(in.Supply.Nodes)
+	at := map[string]bool{}
+	for _, ctr := range from {
+		at[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer] = true
+		for _, name := range offeredOn {
+			addTo(in.Supply.Nodes, name, ctr.Spec.Resources[name])
+		}
+	}
+	if in.Supply.Room != nil { // that is of this cluster's disks
+		room := in.Supply.Room.DeepCopy()
+		for _, ctr := range from {
+			room.Add(ctr.Spec.Resources[corev1.ResourceEphemeralStorage])
+		}
+		in.Supply.Room = &room
+	}
+	if in.Supply.Own == nil {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := p.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("see which of the owner's pods are at peers: %w", err)
+	}
+	in.Supply.Own = maps.Clone(in.Supply.Own)
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if !at[pod.Spec.NodeName] || pod.Labels[v1alpha1.LabelConsumer] != "" || v1alpha1.Ended(pod.Status.Phase) {
+			continue
+		}
+		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+		requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+		for _, name := range offeredOn {
+			addTo(in.Supply.Own, name, requests[name])
+		}
+	}
+	return nil
+}
+
+func addTo(list corev1.ResourceList, name corev1.ResourceName, more resource.Quantity) {
+	sum := list[name].DeepCopy()
+	sum.Add(more)
+	list[name] = sum
+}

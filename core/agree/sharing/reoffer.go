@@ -1,0 +1,54 @@
+package sharing
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/contract"
+)
+
+// Reoffer reports whether a peer may offer on what it is granted by a contract that is signed now. What this cluster has of others itself goes on no
+// further: else nobody could say how far a pod is from its home, and two that offer each other's on would add them up for ever.
+func Reoffer(policy *v1alpha1.SharingPolicy) bool {
+	return policy != nil && policy.Spec.Reoffer == v1alpha1.AccessAllow && len(policy.Spec.ReofferFrom) == 0
+}
+
+// MayReoffer reports whether the consumer of a contract may offer on to others what it grants, by the word that both signed.
+func MayReoffer(ctr *v1alpha1.Contract) bool {
+	doc, err := contract.Parse(ctr.Spec.Document)
+	return err == nil && doc.Reoffer
+}
+
+// Reoffered are the contracts by which this cluster has what it offers on to a peer under the policy: of providers that the policy names, that allow it
+// by the contract, and are not the peer itself. There are no more than guests of one home may go on to; those to which they may already come first, then
+// the first by name.
+func Reoffered(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alpha1.Peer, contracts []*v1alpha1.Contract, now time.Time) (list []*v1alpha1.Contract) {
+	if policy == nil || len(policy.Spec.ReofferFrom) == 0 {
+		return nil
+	}
+	ids := map[string]string{} // of providers, by the Peer's name
+	for _, p := range peers {
+		if p.Spec.ID != to.Spec.ID && slices.ContainsFunc(policy.Spec.ReofferFrom, func(entry string) bool { return entry == AllProviders || names(entry, p) }) {
+			ids[p.Name] = p.Spec.ID
+		}
+	}
+	for _, ctr := range contracts {
+		if ids[ctr.Spec.Peer] != "" && ctr.Spec.Role == v1alpha1.RoleConsumer && ctr.DeletionTimestamp == nil && (ctr.Spec.NotAfter == nil || now.Before(ctr.Spec.NotAfter.Time)) && MayReoffer(ctr) {
+			list = append(list, ctr)
+		}
+	}
+	goes := func(ctr *v1alpha1.Contract) int {
+		if n := to.Status.Network; n != nil && slices.ContainsFunc(n.Relayed, func(r v1alpha1.RelayedRange) bool { return r.ID == ids[ctr.Spec.Peer] }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b *v1alpha1.Contract) int {
+		return cmp.Or(goes(a)-goes(b), cmp.Compare(a.Spec.Peer, b.Spec.Peer), cmp.Compare(a.Name, b.Name))
+	})
+	list = slices.CompactFunc(list, func(a, b *v1alpha1.Contract) bool { return a.Spec.Peer == b.Spec.Peer })
+	return list[:min(len(list), netplan.MaxRelayed)]
+}
