@@ -68,6 +68,9 @@ var plainTypes = []corev1.SecretType{
 	corev1.SecretTypeDockercfg,
 }
 
+// ServiceLinks is the ConfigMap in a twin, hosting's own, with the variables that tell guests where the services of their namespace are.
+const ServiceLinks = "kith-service-links"
+
 func mapSecret(home *corev1.Secret, there *There) (*corev1.Secret, string) {
 	s := &corev1.Secret{ObjectMeta: Marked(there.Twin, home.Name), Type: home.Type, Data: home.Data}
 	if !slices.Contains(plainTypes, s.Type) {

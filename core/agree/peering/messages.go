@@ -162,6 +162,10 @@ type Link struct {
 	Direct bool           `json:"direct,omitempty"`
 	Others []Introduction `json:"others,omitempty"`
 
+	// Onward are clusters to which the sender offers on what the receiver grants it, each a home of guests at the receiver. One whose contract does not
+	// let it, and a Kith of before there was this field, passes them over.
+	Onward []Onward `json:"onward,omitempty"`
+
 	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
 }
 
@@ -172,6 +176,15 @@ type Introduction struct {
 	Guests    netip.Prefix     `json:"guests"`    // of home at the other: one of the ranges of its space
 	Endpoints []netip.AddrPort `json:"endpoints"` // where home reaches the other's WireGuard; none of them is proven
 	Signature []byte           `json:"signature"` // Ed25519 by home's identity: of all but the endpoints, and for whom it is
+}
+
+// Onward is what a cluster tells its provider of a home whose guests go on to it.
+type Onward struct {
+	ID       identity.ID    `json:"id"`                // of the home
+	Network  netip.Prefix   `json:"network"`           // the range of its guests at the sender
+	Guests   netip.Prefix   `json:"guests"`            // of that, the part for those at the receiver
+	Space    []netip.Prefix `json:"space"`             // what else means something in its address space
+	Services netip.Prefix   `json:"services,omitzero"` // its
 }
 
 // LinkIPv6 is what a Link says of IPv6, beside IPv4. The ranges for guests, of each direction that has one of IPv4, are not said: they

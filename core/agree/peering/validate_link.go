@@ -57,6 +57,14 @@ func (l *Link) Validate() error {
 			return fmt.Errorf("ipv6: %w", err)
 		}
 	}
+	if len(l.Onward) > netplan.MaxOnward {
+		return fmt.Errorf("onward: %d homes, at most %d are taken", len(l.Onward), netplan.MaxOnward)
+	}
+	for _, o := range l.Onward {
+		if len(o.Space) > netplan.MaxOnwardSpace {
+			return fmt.Errorf("onward: an address space of %d ranges, at most %d are taken", len(o.Space), netplan.MaxOnwardSpace)
+		}
+	}
 	if len(l.Others) > netplan.MaxDirect {
 		return fmt.Errorf("others: %d providers, at most %d are taken", len(l.Others), netplan.MaxDirect)
 	}

@@ -33,6 +33,7 @@ import (
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/queue"
@@ -83,8 +84,12 @@ func New(cfg Config) *Reconciler {
 
 // SetupWithManager registers what reacts to Peers and Contracts.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	ofContract := func(_ context.Context, obj client.Object) []ctrl.Request {
-		return named(obj.(*v1alpha1.Contract).Spec.Peer)
+	ofContract := func(ctx context.Context, obj client.Object) []ctrl.Request {
+		ctr := obj.(*v1alpha1.Contract)
+		if ctr.Spec.Role == v1alpha1.RoleConsumer && sharing.MayReoffer(ctr) { // others' guests may go on by it
+			return append(r.consumers(ctx, obj), named(ctr.Spec.Peer)...)
+		}
+		return named(ctr.Spec.Peer)
 	}
 	ofOffer := func(_ context.Context, obj client.Object) []ctrl.Request {
 		return named(obj.(*v1alpha1.Advertisement).Spec.Peer)
@@ -175,7 +180,8 @@ var guestsMoved = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, _ := e.ObjectOld.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
 		is, _ := e.ObjectNew.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
-		return was.There != is.There || toIntroduce(e.ObjectOld) != toIntroduce(e.ObjectNew)
+		return was.There != is.There || toIntroduce(e.ObjectOld) != toIntroduce(e.ObjectNew) ||
+			!slices.Equal(was.Relayed, is.Relayed) || len(is.Relayed) > 0 && (!slices.Equal(was.Space, is.Space) || was.Services != is.Services)
 	},
 }
 
@@ -250,8 +256,24 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact.Presence)
-	err := errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
+	err := errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.relay(ctx, &peer, ledger.Live(providing)), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
 	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(ledger.Live(consuming)), untilOver(ledger.Live(providing)))}, err
+}
+
+// relay has guests of the peer go on to the providers from which it is offered something.
+func (r *Reconciler) relay(ctx context.Context, peer *v1alpha1.Peer, providing *v1alpha1.Contract) error {
+	if r.Linker == nil {
+		return nil
+	}
+	now, to := r.Client.Now(), []string(nil)
+	if providing != nil {
+		for _, ctr := range sharing.Reoffered(sharing.Select(now.Policies, peer), peer, now.Peers, now.Contracts, time.Now()) {
+			if provider := now.PeerNamed(ctr.Spec.Peer); provider != nil {
+				to = append(to, provider.Spec.ID)
+			}
+		}
+	}
+	return r.Linker.Relay(ctx, peer, to)
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.

@@ -231,7 +231,7 @@ func (g *Gateway) rebuild() {
 	all := make([]datapath.Peer, 0, len(g.peers))
 	g.shareHandles()
 	for _, r := range g.peers {
-		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up, Carried: r.bytes, Direct: r.ways()})
+		all = append(all, datapath.Peer{ID: r.ID, Pair: r.Pair, MTU: r.mtu, Up: r.up, Carried: r.bytes, Direct: r.ways()})
 	}
 	g.table.Store(datapath.New(g.around, all))
 	g.allUp.Store(false) // until they are looked at again

@@ -219,6 +219,13 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 				into = append(into, to)
 			}
 		}
+		for _, o := range r.Onward {
+			t := noderoute.Tenant{From: o.Network}
+			for _, p := range o.Space {
+				t.To = append(t.To, noderoute.Route{To: p, MTU: r.mtu})
+			}
+			tenants = append(tenants, t)
+		}
 		if !addressed {
 			continue
 		}

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
 	"kith.dev/core/trust/identity"
 )
 
@@ -44,10 +46,21 @@ func (c Config) relations(o objects) (rel Relations) {
 		t := Tenant{Consumer: id.Compact(), Internet: sharing.Internet(sharing.Select(o.policies, &p))}
 		if c.Group != 0 {
 			t.Home = slices.Concat(pair.Space, pair.IPv6.Space)
-			for _, here := range []netip.Prefix{pair.Here, pair.IPv6.Here} {
-				if here.IsValid() {
-					t.Guests = append(t.Guests, here)
-				}
+			var gone []netip.Prefix // on from here: to guests here these are as any others of their home elsewhere
+			for _, r := range pair.Relayed {
+				gone = append(gone, r.Guests)
+			}
+			t.Home = append(t.Home, gone...)
+			if pair.Here.IsValid() {
+				t.Guests = append(t.Guests, netplan.Without(pair.Here, gone...)...)
+			}
+			if pair.IPv6.Here.IsValid() {
+				t.Guests = append(t.Guests, pair.IPv6.Here)
+			}
+			for _, o := range pair.Onward { // a home of its own, by way of the peer
+				rel.Tenants = append(rel.Tenants, Tenant{
+					Consumer: fmt.Sprintf("%s-%x", t.Consumer, o.Network.Addr().As4()), Guests: []netip.Prefix{o.Guests}, Home: o.Elsewhere(), Internet: t.Internet,
+				})
 			}
 		} else {
 			for _, m := range pair.Aliases {

@@ -352,8 +352,12 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	}
 	network.Aliases = rangeAliases(p.aliases) // they are written by whoever has the turn
 	network.Shared = stillShared(peer.Status.Network, ours.Here)
+	network.Relayed = stillRelayed(peer.Status.Network, ours.Here)
 	network.IPv6 = l.agree6(peer, ours, theirs)
 	var err error
+	if network.Onward, err = l.homes(peer, theirs.Onward, ours); err != nil {
+		return err
+	}
 	if network.Others, err = l.meet(by.id, by.key, theirs); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,6 +27,7 @@ func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to ident
 	if err != nil {
 		return ours, fmt.Errorf("addresses for guests of and at %s: %w", peer.Name, err)
 	}
+	ours.Onward = l.onward(peer)
 	ours.Direct = l.Lets(peer)
 	lets := theirs.Direct
 	if theirs.PublicKey == "" { // it said nothing yet
@@ -112,11 +114,12 @@ func (l *Linker) guestBits() int {
 type Space struct {
 	pods, pods6 []netip.Prefix
 	others      []v1alpha1.OtherProvider // to which it is introduced
+	onward      []peering.Onward         // for whom it offers on what the peer grants
 }
 
 // Equal reports whether both are the same ranges.
 func (s Space) Equal(other Space) bool {
-	return slices.Equal(s.pods, other.pods) && slices.Equal(s.pods6, other.pods6) && equality.Semantic.DeepEqual(s.others, other.others)
+	return slices.Equal(s.pods, other.pods) && slices.Equal(s.pods6, other.pods6) && reflect.DeepEqual(s.onward, other.onward) && equality.Semantic.DeepEqual(s.others, other.others)
 }
 
 // others gives the address ranges that this peer must not get: in use on this host, or by another peer, also by one that is not linked now
@@ -171,6 +174,7 @@ func (l *Linker) space(others []netplan.Pair) Space {
 // Space is what the peer hears when a link with it is proposed now.
 func (l *Linker) Space(peer *v1alpha1.Peer) Space {
 	s := l.space(l.pairs(peer))
+	s.onward = l.onward(peer)
 	s.others = l.introduced(peer, peer.Status.Network != nil && peer.Status.Network.Direct)
 	return s
 }

@@ -43,6 +43,12 @@ func (t *Table) Egress(b []byte) (v Verdict, up bool) {
 // leaving finds the peer a packet goes to, and gives the packet the addresses it has there.
 func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	if from := t.find(src); from != nil && from.kind == here && from.to.guests == nil {
+		if from.to.relays { // to one that went on, of the same home
+			if to := t.find(dst); to != nil && to.kind == relayed && to.home == from.to && to.to != nil {
+				to.to.there(p)
+				return to.to, Pass
+			}
+		}
 		if !within(from.to.space, dst) {
 			return nil, dropPeer
 		}
@@ -51,7 +57,7 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 		return to, Pass
 	}
 	to := t.find(dst)
-	if to == nil || to.kind == here {
+	if to == nil || to.kind == here || to.kind == relayed {
 		return nil, dropPeer
 	}
 	if !within(t.pods, src) && !(to.kind == there && t.guestAt(src) != nil) {
@@ -105,12 +111,69 @@ func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 		return dropRedirect, false
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
+	if next, v, is := t.relaying(tn, p, ihl, src, dst); is {
+		if v != Pass || next == nil {
+			return v, false
+		}
+		clampMSS(p, ihl, tn.mss)
+		if !next.onward(b, p, ihl) { // the kernel would read its addresses as ours
+			return dropPeer, false
+		}
+		return Pass, true
+	}
 	next, v := t.arriving(tn, p, ihl, src, dst)
 	if v != Pass {
 		return v, false
 	}
 	clampMSS(p, ihl, tn.mss)
 	return Pass, next != nil && next.onward(b, p, ihl)
+}
+
+// relaying decides about packets of and for guests that went on from here, in both directions, and reports whether it is one: they have their home's
+// addresses, which mean something else here, so but for those to and from other guests of that home here the kernel never sees them. next is where
+// it goes on to; nil: to such a guest. It counts under both contracts, but between two guests of the home not under that with the home, which sees
+// nothing of it.
+func (t *Table) relaying(tn *tunnel, p []byte, ihl int, src, dst uint32) (next *tunnel, v Verdict, is bool) {
+	if !t.relays {
+		return nil, Pass, false
+	}
+	if tn.relays {
+		if to := t.find(dst); to != nil && to.kind == relayed && to.home == tn {
+			switch {
+			case !within(tn.space, src):
+				return nil, dropSender, true
+			case to.to == nil:
+				return nil, dropPeer, true
+			}
+			tn.here(p)
+			to.to.there(p)
+			return to.to, Pass, true
+		}
+	}
+	from := t.find(src)
+	if from == nil || from.kind != relayed || from.to != tn || within(tn.space, src) {
+		return nil, Pass, false
+	}
+	switch to := t.find(dst); {
+	case to != nil && to.kind == here && to.to == from.home:
+		v := t.fence(p, ihl, dst, false)
+		if v == Pass {
+			tn.there(p)
+		}
+		return nil, v, true
+	case to != nil && to.kind == relayed && to.home == from.home:
+		if to.to == nil || to.to == tn {
+			return nil, dropPeer, true
+		}
+		tn.there(p)
+		to.to.there(p)
+		return to.to, Pass, true
+	case within(from.home.space, dst):
+		tn.there(p)
+		from.home.here(p)
+		return from.home, Pass, true
+	}
+	return nil, dropDestination, true
 }
 
 // arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
@@ -129,10 +192,10 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 	}
 	if to != nil {
 		switch {
-		case to.kind == here && to.to == tn:
-			v := t.toGuest(tn, p, ihl, src, dst)
+		case to.kind == here && (to.to == tn || to.to.by == tn):
+			v := t.toGuest(to.to, p, ihl, src, dst)
 			if v == Pass {
-				tn.here(p)
+				to.to.here(p)
 			}
 			return nil, v
 		case to.kind == there && t.guestAt(src) == tn:

@@ -20,6 +20,7 @@ type Table struct {
 	lan     []zone             // parts of our ranges that are really a network this host is attached to
 	open    []uint16
 	six     table6
+	relays  bool // guests of somebody went on from here
 }
 
 // span is a range that leads to one peer, or comes from it.
@@ -27,14 +28,16 @@ type span struct {
 	first, last uint32
 	to          *tunnel
 	kind        kind
+	home        *tunnel // of relayed: whose guests they are
 }
 
 type kind uint8
 
 const (
-	there kind = iota // our guests at the peer: packets for them go to it
-	here              // its guests here: what they send goes to it
-	alias             // its own range, by the name that translated guests here have for it
+	there   kind = iota // our guests at the peer: packets for them go to it
+	here                // its guests here: what they send goes to it
+	alias               // its own range, by the name that translated guests here have for it
+	relayed             // guests of a home, with addresses of its range here, that went on to the peer; without one to nobody
 )
 
 // tunnel is one peer as the data path sees it.
@@ -54,6 +57,8 @@ type tunnel struct {
 	around   []*direct // ways past it to its guests elsewhere, for those here
 	direct   *direct   // not nil: it is such a way, and no peer
 	carried  *Carried  // nil of a direct way
+	by       *tunnel   // not nil: it is a home that is reached by way of this peer, in whose session its packets are
+	relays   bool      // some of its guests went on from here
 }
 
 type zone struct{ net, mask uint32 }
@@ -77,6 +82,7 @@ type Host struct {
 
 // Peer is where a peer's packets come from and go to.
 type Peer struct {
+	ID string
 	netplan.Pair
 	MTU int          // of the way to it, for packets of pods
 	Up  *atomic.Bool // as its tunnel was at the last look
@@ -90,11 +96,23 @@ type Peer struct {
 func New(h Host, peers []Peer) *Table {
 	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	reached := slices.Clone(h.Pods)
+	tunnels := make(map[string]*tunnel, len(peers))
 	for _, p := range peers {
 		tn := &tunnel{header: headerOf(p.Called(), p.Handle()), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up, carried: p.Carried} // IPv4 and TCP without options
 		t.handles[netplan.Number(p.Handle())] = tn
+		tunnels[p.ID] = tn
 		t.add(p.There, tn, there)
-		t.add(p.Here, tn, here)
+		for _, rest := range p.staying() {
+			t.add(rest, tn, here)
+		}
+		for _, o := range p.Onward {
+			home := &tunnel{header: tn.header, mtu: tn.mtu, mss: tn.mss, up: tn.up, by: tn, carried: tn.carried} // under one contract, with the peer
+			for _, r := range o.Elsewhere() {
+				home.space = append(home.space, zoneOf(r))
+			}
+			t.add(o.Guests, home, here)
+			reached = append(reached, o.Network)
+		}
 		for _, r := range p.Space {
 			tn.space = append(tn.space, zoneOf(r))
 		}
@@ -115,6 +133,7 @@ func New(h Host, peers []Peer) *Table {
 			t.addDirect(tn, d, p.MTU)
 		}
 	}
+	t.relay(peers, tunnels)
 	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
 	for _, p := range h.Pods {
 		if p.Addr().Is4() {
@@ -126,9 +145,32 @@ func New(h Host, peers []Peer) *Table {
 	return t
 }
 
+// staying is the range of the peer's guests here, less what went on.
+func (p Peer) staying() []netip.Prefix {
+	if !p.Here.IsValid() || len(p.Relayed) == 0 {
+		return []netip.Prefix{p.Here}
+	}
+	var gone []netip.Prefix
+	for _, r := range p.Relayed {
+		gone = append(gone, r.Guests)
+	}
+	return netplan.Without(p.Here, gone...)
+}
+
+// relay has what went on lead to where it is.
+func (t *Table) relay(peers []Peer, tunnels map[string]*tunnel) {
+	for _, p := range peers {
+		for _, r := range p.Relayed {
+			home := tunnels[p.ID]
+			home.relays, t.relays = true, true
+			t.spans = append(t.spans, span{netplan.Number(r.Guests.Addr()), netplan.Number(netplan.Last(r.Guests)), tunnels[r.ID], relayed, home})
+		}
+	}
+}
+
 func (t *Table) add(p netip.Prefix, to *tunnel, k kind) {
 	if p.IsValid() {
-		t.spans = append(t.spans, span{netplan.Number(p.Addr()), netplan.Number(netplan.Last(p)), to, k})
+		t.spans = append(t.spans, span{netplan.Number(p.Addr()), netplan.Number(netplan.Last(p)), to, k, nil})
 	}
 }
 

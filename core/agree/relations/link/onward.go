@@ -1,0 +1,151 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/identity"
+)
+
+// Relay has guests of the peer go on to these providers of this cluster, by their IDs, and to no others: each gets a part of the range for the peer's guests
+// here, whose addresses are the same at the peer, here and there. Nothing is asked of the peer. The providers hear of it when the link with them
+// is proposed (Space).
+func (l *Linker) Relay(ctx context.Context, peer *v1alpha1.Peer, providers []string) error {
+	if !relaysOthers(peer, providers) {
+		return nil
+	}
+	p := l.plan(peer)
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	now := l.client.Now().Peer(peer.Spec.ID).DeepCopy() // and not what was before this turn
+	if now == nil || now.Status.Network == nil || !relaysOthers(now, providers) {
+		return nil
+	}
+	network := now.Status.Network.DeepCopy()
+	var err error
+	if network.Relayed, err = l.parts(ctx, now, providers); err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(network, now.Status.Network) {
+		return nil
+	}
+	g, err := l.gatewayPeer(now, network)
+	if err == nil {
+		err = l.tell(now, g)
+	}
+	if err == nil {
+		err = l.write(ctx, now, network)
+	}
+	if err != nil {
+		return fmt.Errorf("have guests of %s go on: %w", peer.Name, err)
+	}
+	return nil
+}
+
+// relaysOthers reports whether guests of the peer go on to others than these, as far as they can at all.
+func relaysOthers(peer *v1alpha1.Peer, providers []string) bool {
+	n := peer.Status.Network
+	if n == nil || n.GuestsHere == "" {
+		return false
+	}
+	var has []string
+	for _, r := range n.Relayed {
+		has = append(has, r.ID)
+	}
+	return !slices.Equal(slices.Sorted(slices.Values(has)), slices.Sorted(slices.Values(providers)))
+}
+
+// parts gives each provider one: that which it has, or one that is free, of which no guest has an address.
+func (l *Linker) parts(ctx context.Context, peer *v1alpha1.Peer, providers []string) (list []v1alpha1.RelayedRange, err error) {
+	here, err := netip.ParsePrefix(peer.Status.Network.GuestsHere)
+	if err != nil || !l.cfg.Links || here.Bits() != netplan.GuestBits { // a network plugin's guests have its addresses, which mean nothing elsewhere
+		return nil, err
+	}
+	taken := map[string]bool{}
+	for _, r := range peer.Status.Network.Relayed {
+		if slices.Contains(providers, r.ID) {
+			list, taken[r.Guests] = append(list, r), true
+		}
+	}
+	used, err := l.cfg.Addresses(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Sorted(slices.Values(providers)) {
+		if slices.ContainsFunc(list, func(r v1alpha1.RelayedRange) bool { return r.ID == id }) {
+			continue
+		}
+		for i := range netplan.MaxRelayed {
+			part := netplan.RelayedPart(here, i)
+			if !taken[part.String()] && !slices.ContainsFunc(used, part.Contains) {
+				list, taken[part.String()] = append(list, v1alpha1.RelayedRange{ID: id, Guests: part.String()}), true
+				break
+			}
+		}
+	}
+	return list, nil
+}
+
+// stillRelayed is what goes on when the link is settled anew: nothing if the range is another now. Who has guests go on does so again.
+func stillRelayed(was *v1alpha1.NetworkStatus, here netip.Prefix) []v1alpha1.RelayedRange {
+	if was == nil || was.GuestsHere != text(here) {
+		return nil
+	}
+	return was.Relayed
+}
+
+// onward are the homes whose guests go on to a provider of this cluster, as it hears of them.
+func (l *Linker) onward(provider *v1alpha1.Peer) (list []peering.Onward) {
+	for _, home := range l.client.Now().Peers {
+		pair, err := home.Status.Network.Pair(netip.Prefix{})
+		id, wrong := identity.ParseID(home.Spec.ID)
+		if err != nil || wrong != nil {
+			continue
+		}
+		for _, r := range pair.Relayed {
+			if r.ID == provider.Spec.ID && len(list) < netplan.MaxOnward {
+				list = append(list, peering.Onward{ID: id, Network: pair.Here, Guests: r.Guests, Space: pair.Space[:min(len(pair.Space), netplan.MaxOnwardSpace)], Services: pair.Services})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b peering.Onward) int { return a.Network.Addr().Compare(b.Network.Addr()) })
+	return list
+}
+
+// homes are those of what a consumer says of homes that its contract lets it have here, and whose addresses are free.
+func (l *Linker) homes(peer *v1alpha1.Peer, said []peering.Onward, ours peering.Link) (list []v1alpha1.OnwardHome, err error) {
+	if len(said) == 0 || !l.cfg.Links || !l.cfg.Provides ||
+		!slices.ContainsFunc(l.client.Now().With(peer.Name, v1alpha1.RoleProvider), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && sharing.MayReoffer(c) }) {
+		return nil, nil
+	}
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	taken, _, err := l.others(peer)
+	if err != nil {
+		return nil, err
+	}
+	taken = append(taken, ours.Here, ours.There)
+	for _, o := range said {
+		r := l.room
+		r.taken = taken
+		if o.ID == l.cfg.Identity.ID() || o.ID.String() == peer.Spec.ID || netplan.CheckGuests(o.Network) != nil || !netplan.Within(o.Network, r.open(netplan.GuestBits)) || !netplan.Free(o.Network, taken) {
+			l.cfg.Log.Warn("pods that come by way of a peer have no place here: their addresses are in use for something else, or they are this cluster's own", "peer", peer.Name, "for", o.ID, "range", o.Network)
+			continue
+		}
+		taken = append(taken, o.Network)
+		home := v1alpha1.OnwardHome{ID: o.ID.String(), Network: o.Network.String(), Guests: o.Guests.String(), Services: text(o.Services)}
+		for _, r := range o.Space {
+			home.Space = append(home.Space, r.String())
+		}
+		list = append(list, home)
+	}
+	return list, nil
+}

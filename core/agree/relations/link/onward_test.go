@@ -1,0 +1,165 @@
+package link
+
+import (
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/contract"
+)
+
+// letsOffer has a provider's contract with a consumer let what it grants be offered on.
+func (s *side) letsOffer(of *side) {
+	s.t.Helper()
+	var ctr v1alpha1.Contract
+	if err := s.client.Get(s.t.Context(), client.ObjectKey{Name: "with-" + of.name}, &ctr); err != nil {
+		s.t.Fatal(err)
+	}
+	now := time.Now()
+	d := contract.Document{ID: contract.NewID(), Revision: 1, NotBefore: now, NotAfter: now.Add(time.Hour), Created: now,
+		Consumer: contract.Party{ID: of.me.ID(), Name: of.name, Key: of.me.Public()}, Provider: contract.Party{ID: s.me.ID(), Name: s.name, Key: s.me.Public()},
+		Terms: contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Reoffer: true}}
+	d.Version = d.Terms.DocumentVersion()
+	doc, err := contract.Canonical(d)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if ctr.Spec.Document = doc; s.client.Update(s.t.Context(), &ctr) != nil {
+		s.t.Fatal(errors.New("the contract is not changed"))
+	}
+}
+
+// relay has a broker send guests of a home on to providers.
+func (s *side) relay(home *side, to ...*side) {
+	s.t.Helper()
+	var ids []string
+	for _, one := range to {
+		ids = append(ids, one.me.ID().String())
+	}
+	if err := s.linker.Relay(s.t.Context(), s.peer(home), ids); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// brokered are alice, who consumes from bob, who consumes from carol and dave, who let it be offered on.
+func brokered(t *testing.T) (alice, bob, carol, dave *side) {
+	alice, bob, carol, dave = newSide(t, "alice"), newSide(t, "bob"), newSide(t, "carol"), newSide(t, "dave")
+	contracts(alice, bob)
+	for _, provider := range []*side{carol, dave} {
+		contracts(bob, provider)
+		provider.letsOffer(bob)
+	}
+	if err := errors.Join(alice.propose(bob), bob.propose(carol), bob.propose(dave)); err != nil {
+		t.Fatal(err)
+	}
+	return alice, bob, carol, dave
+}
+
+// TestAHomeIsToldToWhomItsGuestsGoOn: bob gives each provider a part of the range for alice's guests, asks her for nothing, and tells each of them of
+// her, who is a home of its own there then. What no more goes on is told, too.
+func TestAHomeIsToldToWhomItsGuestsGoOn(t *testing.T) {
+	alice, bob, carol, dave := brokered(t)
+	before, here := alice.pair(bob), bob.pair(alice).Here
+	space := bob.linker.Space(bob.peer(carol))
+	bob.relay(alice, carol, dave)
+	parts := bob.pair(alice).Relayed
+	if len(parts) != 2 || parts[0].Guests == parts[1].Guests || !slices.ContainsFunc(parts, func(r netplan.Relayed) bool { return r.ID == carol.me.ID().String() }) {
+		t.Fatalf("%+v", parts)
+	}
+	if !reflect.DeepEqual(alice.pair(bob), before) {
+		t.Error("alice was asked for something")
+	}
+	if bob.linker.Space(bob.peer(carol)).Equal(space) {
+		t.Error("nobody is told")
+	}
+	for _, provider := range []*side{carol, dave} {
+		if err := bob.propose(provider); err != nil {
+			t.Fatal(err)
+		}
+		linked(t, bob, provider)
+		homes := provider.pair(bob).Onward
+		at := slices.IndexFunc(parts, func(r netplan.Relayed) bool { return r.ID == provider.me.ID().String() })
+		if want := []netplan.Onward{{ID: alice.me.ID().String(), Network: here, Guests: parts[at].Guests, Space: []netip.Prefix{usual.Pods}, Services: usual.Services}}; !reflect.DeepEqual(homes, want) {
+			t.Errorf("%s has %+v, want %+v", provider.name, homes, want)
+		}
+	}
+	// It is the same after a restart, after alice's link is settled anew, and when it is said again.
+	bob.restart()
+	if err := bob.linker.Restore(t.Context(), bob.peer(alice)); err != nil {
+		t.Fatal(err)
+	}
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	if bob.relay(alice, dave, carol); !reflect.DeepEqual(bob.pair(alice).Relayed, parts) {
+		t.Errorf("%+v became %+v", parts, bob.pair(alice).Relayed)
+	}
+	bob.relay(alice, dave)
+	if err := bob.propose(carol); err != nil {
+		t.Fatal(err)
+	}
+	if now := bob.pair(alice).Relayed; len(now) != 1 || now[0].ID != dave.me.ID().String() || len(carol.pair(bob).Onward) != 0 {
+		t.Errorf("%+v, carol has %+v", now, carol.pair(bob).Onward)
+	}
+}
+
+// TestHomesThatAreNotTaken: what a consumer says of others counts as far as its contract lets it have them, and their addresses are free.
+func TestHomesThatAreNotTaken(t *testing.T) {
+	for what, c := range map[string]func(alice, bob, carol *side){
+		"without the term": func(_, bob, carol *side) {
+			var ctr v1alpha1.Contract
+			if err := carol.client.Get(t.Context(), client.ObjectKey{Name: "with-bob"}, &ctr); err != nil {
+				t.Fatal(err)
+			}
+			ctr.Spec.Document = nil
+			if err := carol.client.Update(t.Context(), &ctr); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"in use on its network":          func(alice, bob, carol *side) { carol.came = append(carol.came, bob.pair(alice).Here) },
+		"the provider's own":             func(alice, _, carol *side) { carol.linker.cfg.Identity = alice.me },
+		"where a plugin gives addresses": func(_, _, carol *side) { carol.linker.cfg.Links = false },
+	} {
+		t.Run(what, func(t *testing.T) {
+			alice, bob, carol, _ := brokered(t)
+			c(alice, bob, carol)
+			said := bob.linker.onward(bob.peer(carol))
+			if len(said) != 0 {
+				t.Fatalf("before anything goes on bob says %+v", said)
+			}
+			bob.relay(alice, carol)
+			said = bob.linker.onward(bob.peer(carol))
+			if len(said) != 1 {
+				t.Fatalf("bob says %+v", said)
+			}
+			if homes, err := carol.linker.homes(carol.peer(bob), said, peering.Link{}); err != nil || len(homes) != 0 {
+				t.Errorf("%+v, %v", homes, err)
+			}
+		})
+	}
+}
+
+// TestPartsThatGuestsHave: nobody's address leads elsewhere while a guest has it.
+func TestPartsThatGuestsHave(t *testing.T) {
+	alice, bob, carol, dave := brokered(t)
+	here := bob.pair(alice).Here
+	bob.addresses = []netip.Addr{netplan.RelayedPart(here, 0).Addr().Next()}
+	if bob.relay(alice, carol, dave); len(bob.pair(alice).Relayed) != 1 || bob.pair(alice).Relayed[0].Guests != netplan.RelayedPart(here, 1) {
+		t.Errorf("%+v", bob.pair(alice).Relayed)
+	}
+	bob.addresses = nil
+	if bob.relay(alice, carol, dave); len(bob.pair(alice).Relayed) != 2 {
+		t.Errorf("%+v", bob.pair(alice).Relayed)
+	}
+	if netplan.StayingPart(here).Overlaps(netplan.RelayedPart(here, 0)) {
+		t.Error("who stays may have an address of who goes on")
+	}
+}
