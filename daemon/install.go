@@ -31,7 +31,7 @@ import (
 func (d *Daemon) policies() []client.Object {
 	list := append(offloading.Objects(), guards.Objects(d.me.ID().String())...)
 	if facts := d.engine.Facts(); facts.GuestLinks {
-		list = append(list, guestnet.Objects(facts.NodeName)...)
+		list = append(list, guestnet.Objects()...)
 	}
 	return list
 }

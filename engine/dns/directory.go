@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -58,7 +59,7 @@ func essence(o any) (any, error) {
 	case *corev1.Namespace:
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
 		if v1alpha1.IsTwin(o) {
-			ns.Labels = map[string]string{v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace]}
+			ns.Labels = map[string]string{v1alpha1.LabelHomeNamespace: cmp.Or(o.Labels[v1alpha1.LabelOriginNamespace], o.Labels[v1alpha1.LabelHomeNamespace])}
 			ns.Annotations = map[string]string{space: o.Annotations[space]}
 		}
 		return ns, nil

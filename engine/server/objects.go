@@ -75,17 +75,16 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
 			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
-	return errors.Join(append(errs, runtimeClasses(ctx, client, c.NodeName, containerd.FindNVIDIA("/") != ""), storageClass(ctx, client))...)
+	return errors.Join(append(errs, runtimeClasses(ctx, client, containerd.FindNVIDIA("/") != ""), storageClass(ctx, client))...)
 }
 
 // runtimeClasses are those of guests, and that of NVIDIA's runtime, where there is one. Without it guests that need it are refused, and do not
 // start in vain. Somebody else's class of the name nvidia stays as it is: the handler of one cannot be changed.
-func runtimeClasses(ctx context.Context, client kubernetes.Interface, node string, nvidia bool) error {
+func runtimeClasses(ctx context.Context, client kubernetes.Interface, nvidia bool) error {
 	classes := client.NodeV1().RuntimeClasses()
-	// The tunnel to guests' homes ends on this node; others that joined have no way there. kithd's guestnet has it the same.
+	// They name no nodes, for guests may go on to virtual ones: kithd keeps each to nodes where a fence is alive. Its guestnet has it the same.
 	guests := func(name string) error {
-		_, err := classes.Apply(ctx, nodeac.RuntimeClass(name).WithHandler(name).
-			WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: node})), metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true})
+		_, err := classes.Apply(ctx, nodeac.RuntimeClass(name).WithHandler(name), metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true})
 		return err
 	}
 	err := guests(network.GuestRuntime)

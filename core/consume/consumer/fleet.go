@@ -64,6 +64,10 @@ type Config struct {
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
+	// Onward says for whom a namespace is that is another cluster's and goes on to the provider with that ID; nil: there are none.
+	Onward func(namespace, provider string) (remote.Onward, bool)
+	// DNS is the service address of this cluster's DNS, which guests here that go on are not to ask there.
+	DNS netip.Addr
 	// Taking reports whether a peer takes an image from this cluster at this moment; nil: never.
 	Taking func(peer, image string) bool
 	// Older is called when the peer's version of Kith lacks a call that this one needs; since is when the connection to it began.
@@ -124,6 +128,14 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	f.members[peer.Name] = m
 	f.respace()
 	return nil
+}
+
+// onward is Onward, as far as there is one.
+func (f *Fleet) onward(namespace, provider string) (of remote.Onward, is bool) {
+	if f.Onward == nil {
+		return of, false
+	}
+	return f.Onward(namespace, provider)
 }
 
 // respace gives all members the address ranges of this cluster's pods at all peers. Callers hold mu.

@@ -89,6 +89,8 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
 		PeerName: peer.Name, NodeName: nodeName,
 		Permit:     permitted,
+		Onward:     func(namespace string) bool { _, is := f.onward(namespace, peer.Spec.ID); return is },
+		DNS:        f.DNS,
 		Reaches:    f.reaches,
 		IPv6:       func() bool { return m.guests.Load()[1].IsValid() },
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
@@ -130,7 +132,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	twins := &twins{Reflector: m.reflector, policies: m.policies, custom: m.custom, remote: there, fleet: f, peer: peer.Name}
+	twins := &twins{Reflector: m.reflector, policies: m.policies, custom: m.custom, remote: there, fleet: f, peer: peer.Name, id: peer.Spec.ID}
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.Home, Abroad: there.API, View: there.View, Twins: twins, Companions: twins,
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
@@ -145,6 +147,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
+		Onward:   func(namespace string) (remote.Onward, bool) { return f.onward(namespace, peer.Spec.ID) },
 		Recorder: recorder,
 		Log:      f.Log,
 	})

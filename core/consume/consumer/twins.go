@@ -28,7 +28,7 @@ type twins struct {
 	custom   *custom.Peer
 	remote   *remote.Client
 	fleet    *Fleet
-	peer     string
+	peer, id string // of the peer
 }
 
 var (
@@ -43,7 +43,11 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
-	twin, asked := t.remote.EnsureTwin(ctx, home, cmp.Or(nso.Spec.Mapping, v1alpha1.MappingDefault))
+	var of *v1alpha1.ChainLink
+	if onward, is := t.fleet.onward(home, t.id); is {
+		of = &onward.Link
+	}
+	twin, asked := t.remote.EnsureTwin(ctx, home, cmp.Or(nso.Spec.Mapping, v1alpha1.MappingDefault), of)
 	var no *peering.Problem
 	if err == nil && (asked == nil || errors.As(asked, &no)) {
 		t.fleet.showRefusal(t.peer, home, no)

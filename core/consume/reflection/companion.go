@@ -204,7 +204,7 @@ func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c c
 func (t *twin) authority(ctx context.Context, core kubernetes.Interface) (string, error) {
 	var version string
 	if s := t.current(); s != nil {
-		if seen := s.member.get(item{kinds.ConfigMap, t.home, kinds.RootCA}); seen != nil {
+		if seen := s.member.get(item{kinds.ConfigMap, t.home, kinds.RootCA}, false); seen != nil {
 			version = seen.GetResourceVersion()
 		}
 	}

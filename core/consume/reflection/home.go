@@ -185,9 +185,11 @@ func (m *member) leave() {
 	}
 }
 
-// get gives the home object, nil when there is none. Nobody may change it.
-func (m *member) get(it item) metav1.Object {
-	it = it.atHome()
+// get gives the home object, nil when there is none; onward: the namespace has its own of everything. Nobody may change it.
+func (m *member) get(it item, onward bool) metav1.Object {
+	if !onward {
+		it = it.atHome()
+	}
 	o, exists, err := m.informers[it.kind].GetStore().GetByKey(it.namespace + "/" + it.name)
 	if err != nil || !exists {
 		return nil
@@ -244,6 +246,6 @@ func (m *member) referred(node string, it item, goes func(*corev1.Pod) bool) boo
 
 // gated reports whether home may hold a pod back that is ready where it runs: readiness gates are asked at home alone.
 func (m *member) gated(namespace, name string) bool {
-	pod, ok := m.get(item{kinds.Pod, namespace, name}).(*corev1.Pod)
+	pod, ok := m.get(item{kinds.Pod, namespace, name}, false).(*corev1.Pod)
 	return !ok || len(pod.Spec.ReadinessGates) > 0
 }

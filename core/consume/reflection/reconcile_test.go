@@ -158,8 +158,8 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	if first.referred("kith-bob", it, func(*corev1.Pod) bool { return false }) {
 		t.Error("a pod that does not go abroad takes its Secret there")
 	}
-	if _, full := first.get(it).(*corev1.Secret); full || first.get(it) == nil {
-		t.Errorf("of the Secret a %T is held", first.get(it))
+	if _, full := first.get(it, false).(*corev1.Secret); full || first.get(it, false) == nil {
+		t.Errorf("of the Secret a %T is held", first.get(it, false))
 	}
 	if got := first.list(kinds.Service, "shop"); !reflect.DeepEqual(got, []item{{kinds.Service, "shop", "web"}, {kinds.Service, "shop", kinds.APIServerAbroad}}) {
 		t.Errorf("services: %v", got)

@@ -13,7 +13,7 @@ func references(pod *corev1.Pod) []item {
 	seen := map[item]bool{}
 	add := func(k *kinds.Kind, name string) {
 		it := item{k, pod.Namespace, name}
-		if name == "" || seen[it] || k == kinds.ConfigMap && name == kinds.RootCA {
+		if name == "" || seen[it] || k == kinds.ConfigMap && (name == kinds.RootCA || name == kinds.ServiceLinks) {
 			return
 		}
 		seen[it] = true

@@ -35,6 +35,11 @@ type Config struct {
 	PeerName, NodeName string
 	// Permit reports whether new pods of a home namespace may go to the peer.
 	Permit func(namespace string) bool
+	// Onward reports whether a namespace is another cluster's, whose pods go on to the peer: what is in it has the addresses of that cluster. nil: there
+	// are none.
+	Onward func(namespace string) bool
+	// DNS is the service address of this cluster's DNS.
+	DNS netip.Addr
 	// Reaches reports whether guests reach an address as home uses it: that of a pod at home, or of a guest anywhere.
 	Reaches func(netip.Addr) bool
 	// IPv6 reports whether guests there have addresses of both families now; nil: they have IPv4 alone.
@@ -250,7 +255,17 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 
 // Adapt replaces what refers to the home cluster in a pod's template, which is a copy of the home pod's spec.
 func (r *Reflector) Adapt(pod *corev1.Pod, twin string, spec *corev1.PodSpec) {
-	adapt(pod, surroundings{home: pod.Namespace, twin: twin, api: r.cfg.APIServer, node: r.cfg.NodeIP}, spec)
+	around := surroundings{home: pod.Namespace, twin: twin, api: r.cfg.APIServer, node: r.cfg.NodeIP}
+	if r.onward(pod.Namespace) { // of the API server it has been told at its home
+		around.api = netip.Addr{}
+		unhost(spec, r.cfg.DNS)
+	}
+	adapt(pod, around, spec)
+}
+
+// onward is Config.Onward, as far as there is one.
+func (r *Reflector) onward(namespace string) bool {
+	return r.cfg.Onward != nil && r.cfg.Onward(namespace)
 }
 
 func (r *Reflector) twin(home string) *twin {

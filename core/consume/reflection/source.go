@@ -2,6 +2,7 @@ package reflection
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +39,8 @@ func (s *source) upToDate(m written, have metav1.Object) bool {
 
 // source looks an item up at home; nil means that nothing of it belongs abroad.
 func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *source {
-	o := s.member.get(it)
+	onward := r.onward(it.namespace)
+	o := s.member.get(it, onward)
 	if it.kind == kinds.Pod && given != nil {
 		o = given
 	}
@@ -52,7 +54,7 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 		return r.ofPod(t, pod, src)
 	}
 	switch {
-	case it != it.atHome():
+	case it != it.atHome() && !onward:
 		if !r.cfg.APIServer.IsValid() {
 			return nil
 		}
@@ -74,6 +76,9 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 			}
 		}
 		abroad, why := it.kind.Map(home, there)
+		if onward && it.kind == kinds.Service && abroad != nil && why == "" {
+			keepAddresses(home, abroad)
+		}
 		if there.LeftOut > 0 {
 			r.log.Debug("endpoints left out", "namespace", it.namespace, "name", it.name, "count", there.LeftOut)
 		}
@@ -86,8 +91,12 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	reaches, six := r.cfg.Reaches, r.cfg.IPv6 != nil && r.cfg.IPv6()
+	if r.onward(t.home) { // the provider knows what means something to that cluster, and takes no other
+		reaches, six = netip.Addr.Is4, false
+	}
 	return &kinds.There{
-		Twin: t.name, Plan: r.plan, Reaches: r.cfg.Reaches, IPv6: r.cfg.IPv6 != nil && r.cfg.IPv6(),
+		Twin: t.name, Plan: r.plan, Reaches: reaches, IPv6: six,
 		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
 		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
 			return s.member.healthy(t.home, r.cfg.NodeName, selector)
@@ -142,7 +151,7 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	apart := r.cfg.Apart != nil && r.cfg.Apart()
 	unready := false // published ready or not
-	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
+	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}, false); o != nil {
 		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
 	}
 	return seenThere(home, apart, unready, func(e *discoveryv1.Endpoint) bool {

@@ -82,15 +82,20 @@ func (c *Client) path(path string, more url.Values) string {
 	return path + "?" + query.Encode()
 }
 
-// EnsureTwin makes sure that the home namespace has its twin, and gives the name of that. The peer's own no is a *peering.Problem.
-func (c *Client) EnsureTwin(ctx context.Context, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+// EnsureTwin makes sure that the home namespace has its twin, and gives the name of that; of is for whom it is, nil when it is this cluster's own. The
+// peer's own no is a *peering.Problem.
+func (c *Client) EnsureTwin(ctx context.Context, home string, mapping v1alpha1.NamespaceMapping, of *v1alpha1.ChainLink) (string, error) {
 	if err := c.pace.Wait(ctx); err != nil {
 		return "", err
 	}
 	var answer struct {
 		Namespace string `json:"namespace"`
 	}
-	path := c.path("/kith/v2/namespaces/"+url.PathEscape(home), url.Values{"mapping": {string(mapping)}})
+	query := url.Values{"mapping": {string(mapping)}}
+	if of != nil {
+		query["for"], query["forNamespace"] = []string{of.Cluster}, []string{of.Namespace}
+	}
+	path := c.path("/kith/v2/namespaces/"+url.PathEscape(home), query)
 	if err := c.cfg.To.Call(ctx, http.MethodPut, path, nil, &answer); err != nil {
 		return "", err
 	}

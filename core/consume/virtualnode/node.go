@@ -96,6 +96,8 @@ type Config struct {
 	// Guests gives the ranges of addresses that were agreed on for pods at the peer, which no other pod has; the zero value when none
 	// was of that family. nil: there are none.
 	Guests func() (ipv4, ipv6 netip.Prefix)
+	// Onward says for whom pods of a namespace are that is another cluster's; false for one of this cluster's own, and nil when there are no others.
+	Onward func(namespace string) (remote.Onward, bool)
 
 	Log *slog.Logger
 	// Recorder writes events about home pods.
@@ -137,6 +139,11 @@ func (n *Node) see(v view) view {
 	v.peer, v.nodeIP = n.cfg.PeerName, n.cfg.NodeIP
 	if n.cfg.Guests != nil {
 		v.guests, v.guests6 = n.cfg.Guests()
+	}
+	if n.cfg.Onward != nil && v.home != nil {
+		if onward, is := n.cfg.Onward(v.home.Namespace); is { // it has an address of its home's
+			v.guests, v.guests6 = onward.Guests, netip.Prefix{}
+		}
 	}
 	return v
 }

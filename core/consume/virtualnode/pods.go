@@ -144,7 +144,13 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 			return errors.Join(err, n.Open(ctx, t.home)) // the twin may be gone
 		}
 	}
-	err := n.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
+	wanted := offloadedPod(n.adapted(t, home), t.name)
+	if n.cfg.Onward != nil {
+		if onward, is := n.cfg.Onward(home.Namespace); is {
+			wanted.Spec.Chain = []v1alpha1.ChainLink{onward.Link}
+		}
+	}
+	err := n.offloaded.create(ctx, wanted)
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)

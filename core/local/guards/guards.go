@@ -66,7 +66,9 @@ func namespaces() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = []admissionv1.Validation{
 		refuse(`!(`+strings.Join(system, " || ")+`)`, `namespaces of Kubernetes and of Kith themselves (`+strings.Join(v1alpha1.SystemPrefixes, ", ")+`) are not offloaded`),
-		refuse(`!`+has("variables.ns", v1alpha1.LabelManagedBy, v1alpha1.ManagedBy), `a namespace that Kith made for a peer's is not offloaded`),
+		// But for what Kith does itself: those whose pods go on (SharingPolicy spec.reofferFrom) it offloads, and labels with what for.
+		refuse(`!`+has("variables.ns", v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)+` || (request.kind.kind == "Namespace" ? has(variables.ns.metadata.annotations) && "`+v1alpha1.AnnotationStrategy+
+			`" in variables.ns.metadata.annotations : `+has("dyn(object)", v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)+`)`, `a namespace that Kith made for a peer's is not offloaded`),
 	}
 	return p
 }

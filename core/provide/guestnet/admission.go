@@ -2,7 +2,6 @@ package guestnet
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,19 +33,18 @@ func With(class string) string {
 const PolicyName = "fence.kith.dev"
 
 // Objects are what has the API server put every guest behind a marked link, whoever makes the pod: one that carries a
-// consumer's label cannot come into being without. They are for engines that have Runtime. node is that where the tunnel to guests' homes
-// ends, which they stay on: others that joined the cluster have no way there, and no fence.
-func Objects(node string) []client.Object {
-	return []client.Object{policy(), binding(), runtimeClass(node)}
+// consumer's label cannot come into being without. They are for engines that have Runtime.
+func Objects() []client.Object {
+	return []client.Object{policy(), binding(), runtimeClass()}
 }
 
-// runtimeClass is the engine's, which makes it; who made another of its name would have guests beside the fence.
-func runtimeClass(node string) *nodev1.RuntimeClass {
+// runtimeClass is the engine's, which makes it; who made another of its name would have guests beside the fence. It says of no node that guests are to
+// stay there, for some may go on to virtual ones: hosting keeps each to nodes where a fence is alive, and to those.
+func runtimeClass() *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"},
 		ObjectMeta: metav1.ObjectMeta{Name: Runtime},
 		Handler:    Runtime,
-		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{corev1.LabelHostname: node}},
 	}
 }
 

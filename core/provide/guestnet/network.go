@@ -22,15 +22,16 @@ import (
 type network struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Gateway netip.Addr   `json:"gateway"`
-	Last    *netip.Addr  `json:"rangeEnd,omitempty"` // behind it are shared pods (netplan.Shared)
+	First   *netip.Addr  `json:"rangeStart,omitempty"`
+	Last    *netip.Addr  `json:"rangeEnd,omitempty"` // behind it are shared pods (netplan.Shared), or guests that are elsewhere
 
 	IPv6 *network `json:"ipv6,omitempty"` // the other range, which a plugin of before does not know
 }
 
 // WriteNetwork makes pods of a namespace that start from now on get their addresses out of these ranges. dir is the engine's
-// (cluster.Facts.GuestNetworks); guests6 is the IPv6 range, the zero value where there is none. The file is on the disk when this returns; one
+// (cluster.Facts.GuestNetworks); part is what of guests those here have, the zero value when all are here; guests6 is the IPv6 range, the zero value where there is none. The file is on the disk when this returns; one
 // with the same content is not written again.
-func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
+func WriteNetwork(dir, namespace string, guests, part, guests6 netip.Prefix) error {
 	path, err := networkFile(dir, namespace)
 	if err != nil {
 		return err
@@ -40,6 +41,11 @@ func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
 	}
 	last := netplan.LastGuest(guests)
 	says := network{Subnet: guests, Gateway: netplan.GuestGateway(guests), Last: &last}
+	if part.IsValid() {
+		if last = netplan.Last(part); part.Addr() != guests.Addr() {
+			says.First = new(part.Addr())
+		}
+	}
 	if guests6.IsValid() {
 		says.IPv6 = &network{Subnet: guests6, Gateway: netplan.GuestGateway(guests6)}
 	}

@@ -12,7 +12,7 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "guests")
 	guests := netip.MustParsePrefix("10.127.0.0/24")
 	for range 2 {
-		if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}); err != nil {
+		if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}, netip.Prefix{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -24,13 +24,13 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}); err != nil {
+	if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}, netip.Prefix{}); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(filepath.Join(dir, "shop-a")); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the same is written again: %v", err)
 	}
-	if err := WriteNetwork(dir, "shop-a", guests, netip.MustParsePrefix("fd71:1:2:3::/64")); err != nil {
+	if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}, netip.MustParsePrefix("fd71:1:2:3::/64")); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","rangeEnd":"10.127.0.127","ipv6":{"subnet":"fd71:1:2:3::/64","gateway":"fd71:1:2:3::1"}}` {
@@ -49,23 +49,23 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 func TestNetworksOfNoNamespaceAndNoRangeAreRefused(t *testing.T) {
 	dir, guests := t.TempDir(), netip.MustParsePrefix("10.127.0.0/24")
 	for _, namespace := range []string{"", ".", "..", "../shop", "a/b", ".new-1", "Shop", strings.Repeat("a", 64)} {
-		for i, err := range []error{WriteNetwork(dir, namespace, guests, netip.Prefix{}), RemoveNetwork(dir, namespace)} {
+		for i, err := range []error{WriteNetwork(dir, namespace, guests, netip.Prefix{}, netip.Prefix{}), RemoveNetwork(dir, namespace)} {
 			if err == nil || !strings.Contains(err.Error(), "is no name of a namespace") {
 				t.Errorf("%q, %d: %v", namespace, i, err)
 			}
 		}
 	}
 	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.127.0.0/25"), netip.MustParsePrefix("10.127.0.1/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("fd00::/24")} {
-		if err := WriteNetwork(dir, "shop-a", p, netip.Prefix{}); err == nil {
+		if err := WriteNetwork(dir, "shop-a", p, netip.Prefix{}, netip.Prefix{}); err == nil {
 			t.Errorf("%s is taken", p)
 		}
 	}
 	for _, p := range []string{"fd00::/56", "fe80::/64", "fd71:1:2:3::1/64", "10.127.4.0/24"} {
-		if err := WriteNetwork(dir, "shop-a", guests, netip.MustParsePrefix(p)); err == nil {
+		if err := WriteNetwork(dir, "shop-a", guests, netip.Prefix{}, netip.MustParsePrefix(p)); err == nil {
 			t.Errorf("%s is taken beside IPv4", p)
 		}
 	}
-	if err := WriteNetwork("", "shop-a", guests, netip.Prefix{}); err == nil || !strings.Contains(err.Error(), "does not give") {
+	if err := WriteNetwork("", "shop-a", guests, netip.Prefix{}, netip.Prefix{}); err == nil || !strings.Contains(err.Error(), "does not give") {
 		t.Errorf("an engine without: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -193,5 +194,11 @@ func contractChanged(was, is client.Object) bool {
 // peerChanged: of Peers, also the addresses that were agreed on.
 func peerChanged(was, is client.Object) bool {
 	network := func(o client.Object) grants.Network { return grants.NetworkOf(o.(*v1alpha1.Peer), netip.Prefix{}) }
-	return guests.SpecOrLabels(was, is) || network(was) != network(is)
+	onward := func(o client.Object) (list [2]any) {
+		if n := o.(*v1alpha1.Peer).Status.Network; n != nil {
+			list = [2]any{n.Relayed, n.Onward}
+		}
+		return list
+	}
+	return guests.SpecOrLabels(was, is) || network(was) != network(is) || !reflect.DeepEqual(onward(was), onward(is))
 }

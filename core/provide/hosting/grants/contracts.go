@@ -130,6 +130,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		}
 		t.UserNamespaces = userns
 		t.Images.Home = t.Images.Home && c.FromHome
+		t.onward(peer, agreed.Peers)
 		if fresh[t.Contract] == nil || t.Why == "" {
 			fresh[t.Contract] = t
 		}
@@ -179,7 +180,7 @@ func (c *Contracts) TermsIn(namespace string) *Terms {
 	defer c.mu.Unlock()
 	tw, ok := c.twins[namespace]
 	if t := c.terms[tw.Contract]; ok && t != nil && t.Consumer.Compact == tw.Consumer {
-		return t
+		return t.in(tw)
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ type Network struct {
 	Space    string // the other ranges of its address space, with commas between them: of its pods, and of its guests elsewhere
 	Services string // the range of its services
 
+	// Part is what of Guests those have that are really here, where others of the range are at other clusters; "" when all are.
+	Part string
+
 	// Shared are the pods of this cluster that it reaches: its address for each, =, the address here, with commas between them.
 	Shared string
 
@@ -45,6 +48,9 @@ func NetworkOf(peer *v1alpha1.Peer, pods netip.Prefix) (n Network) {
 		for _, s := range pair.Shared {
 			n.Shared = joined(n.Shared, s.As.String()+"="+s.Pod.String())
 		}
+	}
+	if len(pair.Relayed) > 0 {
+		n.Part = netplan.StayingPart(pair.Here).String()
 	}
 	n.Space, n.SpaceHere = text(pair.Space), text(here)
 	if six := pair.IPv6; six.Here.IsValid() {

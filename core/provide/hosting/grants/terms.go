@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,58 @@ type Terms struct {
 	Reserved   []string     // but not like these
 
 	Kinds []v1alpha1.GuestKind // of custom resources that it may keep here
+
+	Provider string            // this cluster's own ID, as it signed; "" where that cannot be read
+	Reoffer  bool              // it may offer on what it is granted
+	For      map[string]*Terms // then, by the compact ID: what holds in namespaces that it has for another cluster, which say so (Twin.Origin)
+	Onward   []OnwardTo        // providers of this cluster to which its guests may go on
+}
+
+// OnwardTo is a provider of this cluster to which guests may go on.
+type OnwardTo struct {
+	ID, Peer string // the Peer's name
+	Guests   string // the addresses of those there, a range
+}
+
+// in is what holds in a twin: for a cluster of which the consumer said no addresses, the same without any.
+func (t *Terms) in(tw Twin) *Terms {
+	if t == nil || tw.Origin == "" {
+		return t
+	}
+	if of := t.For[tw.Origin]; of != nil {
+		return of
+	}
+	none := *t
+	none.Network, none.Onward, none.For = Network{}, nil, nil
+	return &none
+}
+
+// onward fills in what goes on: from this cluster to its providers, and by way of the consumer to this one.
+func (t *Terms) onward(peer *v1alpha1.Peer, peers []*v1alpha1.Peer) {
+	pair, err := peer.Status.Network.Pair(netip.Prefix{})
+	if err != nil {
+		return
+	}
+	for _, r := range pair.Relayed {
+		if i := slices.IndexFunc(peers, func(p *v1alpha1.Peer) bool { return p.Spec.ID == r.ID }); i >= 0 {
+			t.Onward = append(t.Onward, OnwardTo{ID: r.ID, Peer: peers[i].Name, Guests: r.Guests.String()})
+		}
+	}
+	for _, o := range pair.Onward {
+		id, err := identity.ParseID(o.ID)
+		if err != nil || !t.Reoffer {
+			continue
+		}
+		of := *t
+		of.For, of.Onward, of.Network = nil, nil, Network{Guests: o.Network.String(), Part: o.Guests.String(), Space: text(o.Elsewhere()), Services: o.Services.String()}
+		if !o.Services.IsValid() {
+			of.Services = ""
+		}
+		if t.For == nil {
+			t.For = map[string]*Terms{}
+		}
+		t.For[id.Compact()] = &of
+	}
 }
 
 // whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
@@ -74,8 +127,9 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	if err != nil {
 		return nil, err
 	}
-	if signedBy, ok := consumerIn(contract.Spec.Document); ok && signedBy != consumer.ID {
-		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signedBy, peer.Name, consumer.ID)
+	signed := signedIn(contract.Spec.Document)
+	if !signed.Consumer.ID.IsZero() && signed.Consumer.ID.String() != consumer.ID {
+		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signed.Consumer.ID, peer.Name, consumer.ID)
 	}
 	policy := sharing.Select(policies, peer)
 	deviceClass := ""
@@ -83,7 +137,12 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	if policy != nil {
 		deviceClass, kinds = policy.Spec.DeviceRuntimeClass, policy.Spec.Kinds
 	}
+	provider := ""
+	if !signed.Provider.ID.IsZero() {
+		provider = signed.Provider.ID.String()
+	}
 	return &Terms{
+		Provider: provider, Reoffer: signed.Reoffer,
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
 		Level:  sharing.Level(policy),
 		Images: imageRulesOf(policy), DeviceClass: deviceClass,
@@ -102,18 +161,20 @@ func (t *Terms) InForce(now time.Time) bool {
 	return t != nil && t.Why == "" && (t.NotAfter == nil || now.Before(t.NotAfter.Time))
 }
 
-// consumerIn is the ID of the consumer that a contract's document names. A Peer that was forgotten and another of its name
-// must not be taken for each other.
-func consumerIn(document []byte) (string, bool) {
-	var doc struct {
-		Consumer struct {
-			ID identity.ID `json:"id"`
-		} `json:"consumer"`
+// signedTerms is what of a contract's document is read here. The consumer: a Peer that was forgotten and another of its name must not be taken for each
+// other.
+type signedTerms struct {
+	Consumer, Provider struct {
+		ID identity.ID `json:"id"`
 	}
-	if err := json.Unmarshal(document, &doc); err != nil || doc.Consumer.ID.IsZero() {
-		return "", false
+	Reoffer bool `json:"reoffer"`
+}
+
+func signedIn(document []byte) (signed signedTerms) {
+	if err := json.Unmarshal(document, &signed); err != nil {
+		return signedTerms{}
 	}
-	return doc.Consumer.ID.String(), true
+	return signed
 }
 
 // Reasons of a refusal, as they stand in an OffloadedPod's status.
@@ -131,6 +192,7 @@ const (
 	ReasonForbidden    = "Forbidden"
 	ReasonQuota        = "QuotaExceeded"
 	ReasonNamespaces   = "TooManyNamespaces"
+	ReasonNotReoffered = "NotReoffered" // it is for another cluster than the consumer, and that is not granted
 )
 
 // Refusal is the provider's no to a pod.

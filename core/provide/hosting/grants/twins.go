@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/remote"
 )
 
 // Twin is a namespace here that stands for one at a consumer.
@@ -19,9 +21,13 @@ type Twin struct {
 	Home     string
 	Contract string
 	Consumer string // compact ID
-	UID      types.UID
-	Leaving  bool      // being deleted
-	Since    time.Time // when that began; zero when it is not
+
+	Origin     string // compact ID of the cluster for which the consumer has it; "" when it is its own
+	OriginHome string // the namespace there
+
+	UID     types.UID
+	Leaving bool      // being deleted
+	Since   time.Time // when that began; zero when it is not
 }
 
 // TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name, or are nobody's word.
@@ -30,6 +36,7 @@ func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	tw := Twin{
 		Name: ns.Name, Home: l[v1alpha1.LabelHomeNamespace], Contract: l[v1alpha1.LabelContract],
 		Consumer: l[v1alpha1.LabelConsumer], UID: ns.UID, Leaving: !ns.DeletionTimestamp.IsZero(),
+		Origin: l[v1alpha1.LabelOrigin], OriginHome: l[v1alpha1.LabelOriginNamespace],
 	}
 	if tw.Leaving {
 		tw.Since = ns.DeletionTimestamp.Time
@@ -55,12 +62,32 @@ func (c *Contracts) Networks() (all []Network) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.terms {
-		if t.Guests != "" && !slices.Contains(all, t.Network) { // of two contracts with one consumer
-			all = append(all, t.Network)
+		for _, t := range append(slices.Collect(maps.Values(t.For)), t) {
+			if t.Guests != "" && !slices.Contains(all, t.Network) { // of two contracts with one consumer
+				all = append(all, t.Network)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Network) int { return strings.Compare(a.Guests, b.Guests) })
 	return all
+}
+
+// In is what holds in a twin under terms that are its contract's.
+func (c *Contracts) In(tw Twin, terms *Terms) *Terms { return terms.in(tw) }
+
+// Onward says for whom a namespace is that may go on to a provider of this cluster, by its ID; false for one of this cluster's own, or that may not.
+func (c *Contracts) Onward(namespace, provider string) (onward remote.Onward, is bool) {
+	tw, terms := c.Twin(namespace), c.TermsIn(namespace)
+	if terms == nil || tw.Name == "" {
+		return onward, false
+	}
+	onward.Link = v1alpha1.ChainLink{Cluster: terms.Consumer.ID, Name: terms.Consumer.Name, Contract: terms.Contract, Namespace: tw.Home}
+	for _, to := range terms.Onward {
+		if to.ID == provider {
+			onward.Guests, _ = netip.ParsePrefix(to.Guests)
+		}
+	}
+	return onward, true
 }
 
 // Twins lists the twin namespaces, by name.
@@ -123,6 +150,9 @@ func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []ne
 			continue
 		}
 		ranges = append(ranges, t.Elsewhere()...)
+		for _, of := range t.For {
+			ranges = append(ranges, of.Elsewhere()...)
+		}
 	}
 	return twins, ranges
 }

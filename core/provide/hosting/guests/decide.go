@@ -3,6 +3,7 @@ package guests
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/guestnet"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/identity"
 )
 
 // observed is one OffloadedPod and its Pod, with all that decides what becomes of them, read once.
@@ -31,6 +33,7 @@ type observed struct {
 	last      *corev1.Pod                // with no pod: the last state of the one before, if that was evicted here
 	ended     string                     // how the Pod ended, as the kubelet says
 	terms     *grants.Terms              // nil when the namespace is no twin
+	twin      grants.Twin                // its namespace
 	home      string                     // the namespace at home
 	fenced    bool                       // there is a node with a working fence, on which guests may run
 	beside    bool                       // the Pod is bound to a node without one
@@ -158,7 +161,42 @@ func (r *rules) astray(o *observed) bool {
 		return false
 	}
 	guests, none := netip.ParsePrefix(o.terms.Guests)
+	if part, err := netip.ParsePrefix(o.terms.Part); err == nil && o.twin.Origin != "" {
+		guests = part // others of the range are elsewhere
+	}
+	for _, to := range o.terms.Onward {
+		part, err := netip.ParsePrefix(to.Guests)
+		if err == nil && part.Contains(has) && !strings.HasPrefix(o.pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) {
+			return true // it leads to who is there
+		}
+	}
 	return none == nil && unknown == nil && !guests.Contains(has)
+}
+
+// forAnother says why a guest that its consumer has for another cluster may not be here, nil when it may.
+func (r *rules) forAnother(o *observed) *grants.Refusal {
+	chain := o.opod.Spec.Chain
+	if no := grants.ForAnother(o.terms, chain); no != nil {
+		return no
+	}
+	origin := ""
+	if len(chain) > 0 {
+		if id, err := identity.ParseID(chain[0].Cluster); err == nil {
+			origin = id.Compact()
+		}
+	}
+	switch {
+	case origin != o.twin.Origin:
+		return grants.Refused(grants.ReasonNotReoffered, "spec.chain: namespace %s is for another cluster than the pod", o.key.Namespace)
+	case origin == "":
+		return nil
+	case !r.Addressed:
+		return grants.Refused(grants.ReasonNotSupported, "this cluster's network plugin gives addresses, and pods that came by another cluster need those of their home")
+	}
+	if volume := claimOf(&o.opod.Spec.Template.Spec); volume != "" {
+		return grants.Refused(grants.ReasonNotSupported, "volume %s: what a claim stands for does not come by another cluster", volume)
+	}
+	return nil
 }
 
 // left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:
@@ -225,6 +263,11 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
+	}
+	if no := r.forAnother(o); no != nil {
+		return []step{{do: refuse, no: no}}
+	}
+	switch {
 	case (r.Addressed || r.Translated) && t.Guests == "": // it is tried again when there is one
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "the clusters have not agreed on addresses for guests yet")}}
 	}

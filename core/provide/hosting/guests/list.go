@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,6 +28,7 @@ func (r *Reconciler) Guests(ctx context.Context) ([]api.Guest, error) {
 			Phase: string(pod.Status.Phase), Why: whyPod(pod), Node: pod.Spec.NodeName,
 			Resources: api.Resources{}, Created: pod.CreationTimestamp.Time,
 		}
+		g.ForID, g.For, _ = strings.Cut(pod.Annotations[v1alpha1.AnnotationFor], "/")
 		for name, q := range requestsOf(pod) {
 			g.Resources[string(name)] = q.String()
 		}

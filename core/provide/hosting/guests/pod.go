@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/utils/ptr"
 
+	"kith.dev/core/agree/kinds"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
 )
@@ -53,8 +54,56 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 		change(&pod.Spec)
 	}
 	confine(&pod.Spec, t)
-	stayFenced(&pod.Spec)
+	if len(opod.Spec.Chain) > 0 {
+		pod.Annotations[v1alpha1.AnnotationFor] = opod.Spec.Chain[0].Cluster + "/" + opod.Spec.Chain[0].Name
+	}
+	if goesOn(opod, t) {
+		mayGoOn(&pod.Spec, t.Onward)
+	} else {
+		stayFenced(&pod.Spec)
+	}
 	return pod
+}
+
+// goesOn reports whether a guest may go on to a provider of this cluster: one that came by another cluster already may not, and what claims stand for
+// is here.
+func goesOn(opod *v1alpha1.OffloadedPod, t *grants.Terms) bool {
+	return len(t.Onward) > 0 && len(opod.Spec.Chain) == 0 && claimOf(&opod.Spec.Template.Spec) == ""
+}
+
+// claimOf is the first volume of a pod that stands for a claim; "" without one.
+func claimOf(spec *corev1.PodSpec) string {
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// leavesAfter is how long a guest that may go on stays bound to a node that is not ready: its home waits for it to be made elsewhere, and has waited
+// for this cluster's word already.
+const leavesAfter = 30
+
+// mayGoOn keeps a guest to the nodes that stayFenced does, and those of providers to which it may go on. That it tolerates these is said by the admission
+// policy of offloaded namespaces, as for all pods there.
+func mayGoOn(spec *corev1.PodSpec, to []grants.OnwardTo) {
+	var peers []string
+	for _, p := range to {
+		peers = append(peers, p.Peer)
+	}
+	slices.Sort(peers)
+	term := func(key string, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
+	}
+	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{term(v1alpha1.LabelFenced, "true"), term(v1alpha1.LabelPeer, peers...)},
+	}}}
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(leavesAfter)),
+		})
+	}
 }
 
 // stayFenced keeps a guest to nodes where a fence is alive, whoever binds it. It comes after what the consumer asked for.
@@ -153,7 +202,7 @@ func forgetHomeIdentity(spec *corev1.PodSpec) {
 }
 
 // Links names the ConfigMap in a twin with the variables that tell of the namespace's services.
-const Links = "kith-service-links"
+const Links = kinds.ServiceLinks
 
 // linkServices has a guest told of the services of its namespace by that ConfigMap, which comes before all others as the kubelet's own
 // variables do. Those have the addresses that the services have here.

@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -129,7 +130,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 			return nil, err
 		}
 	}
-	o.home, o.last = r.contracts.Twin(key.Namespace).Home, r.lastEvicted(o)
+	o.twin = r.contracts.Twin(key.Namespace)
+	o.home, o.last = cmp.Or(o.twin.OriginHome, o.twin.Home), r.lastEvicted(o)
 	if o.pod != nil && unsaid(o.pod) {
 		o.ended = r.whyEvicted(o.pod)
 	}
@@ -153,9 +155,15 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, o *observed) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("see whether guests may run on node %s: %w", o.pod.Spec.NodeName, err)
 		}
-		o.beside = !v1alpha1.Fenced(&node) // as good as one that is gone
+		o.beside = !v1alpha1.Fenced(&node) && !o.wentOn(&node) // as good as one that is gone
 	}
 	return nil
+}
+
+// wentOn reports whether a node is that of a provider to which the guest may go on.
+func (o *observed) wentOn(node *corev1.Node) bool {
+	peer := node.Labels[v1alpha1.LabelPeer]
+	return peer != "" && o.terms != nil && slices.ContainsFunc(o.terms.Onward, func(to grants.OnwardTo) bool { return to.Peer == peer })
 }
 
 // leavesNodesOut: they do not matter to what is not to be made, has no node yet or has started.

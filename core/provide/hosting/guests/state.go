@@ -2,6 +2,7 @@ package guests
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ func stateOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) podState {
 	case pod.DeletionTimestamp != nil && over(pod) && endedBefore(pod, deletedAt(pod)) && final(pod):
 		return ended
 	case pod.DeletionTimestamp != nil && over(pod) && evictionOf(pod) != nil:
+		return evicted
+	case pod.DeletionTimestamp != nil && leftBehind(pod):
 		return evicted
 	case pod.DeletionTimestamp != nil:
 		return leaving
@@ -93,6 +96,13 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 		return nil
 	}
 	return &pod.Status.Conditions[i]
+}
+
+// leftBehind reports whether a guest went on to a provider of this cluster that does not answer any more, and is evicted for that: its end may be told
+// hours later, and its home is to make another now.
+func leftBehind(pod *corev1.Pod) bool {
+	c := disruption(pod)
+	return c != nil && c.Reason == "DeletionByTaintManager" && strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix)
 }
 
 // reasonEvicted is in the status of pods that kubelets evicted.

@@ -55,8 +55,9 @@ func (t *Tenants) tellNetwork(namespace string) error {
 	} else if terms != nil && terms.Guests != "" {
 		var guests netip.Prefix
 		if guests, err = netip.ParsePrefix(terms.Guests); err == nil {
-			guests6, _ := netip.ParsePrefix(terms.Guests6) // the zero value where there is none
-			err = guestnet.WriteNetwork(t.networks, namespace, guests, guests6)
+			guests6, _ := netip.ParsePrefix(terms.Guests6) // the zero value where there is none, as with the part
+			part, _ := netip.ParsePrefix(terms.Part)
+			err = guestnet.WriteNetwork(t.networks, namespace, guests, part, guests6)
 		}
 	}
 	if err != nil {

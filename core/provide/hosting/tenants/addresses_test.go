@@ -73,7 +73,7 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
-	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24"), netip.Prefix{}); err != nil { // it went while no daemon ran
+	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24"), netip.Prefix{}, netip.Prefix{}); err != nil { // it went while no daemon ran
 		t.Fatal(err)
 	}
 	p.tenants.sweep()

@@ -23,7 +23,8 @@ type TwinAnswer struct {
 	Namespace string `json:"namespace"` // the twin's name
 }
 
-// PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
+// PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer. With for=ID&forNamespace=NAME the consumer has
+// it for another cluster, to which it offers on what it is granted.
 func (t *Tenants) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	twin, err := t.putNamespace(r, consumerID)
 	door.Answer(t.log, w, TwinAnswer{twin}, err)
@@ -40,7 +41,11 @@ func (t *Tenants) putNamespace(r *http.Request, consumerID string) (twin string,
 	if err != nil {
 		return "", err
 	}
-	if twin, err = t.EnsureNamespace(ctx, terms, r.PathValue("home"), mapping); err == nil {
+	of, err := originOf(terms, r.URL.Query().Get("for"), r.URL.Query().Get("forNamespace"))
+	if err != nil {
+		return "", err
+	}
+	if twin, err = t.EnsureNamespace(ctx, terms, r.PathValue("home"), mapping, of); err == nil {
 		t.waitForRights(ctx, consumerID, twin)
 	}
 	return twin, err

@@ -35,20 +35,24 @@ func tenantClusterRole(bounded bool) *rbacv1ac.ClusterRoleApplyConfiguration {
 	return role
 }
 
-func namespaceLabels(home string, t *grants.Terms) map[string]string {
-	return map[string]string{
+func namespaceLabels(tw grants.Twin, t *grants.Terms) map[string]string {
+	labels := map[string]string{
 		v1alpha1.LabelManagedBy:     v1alpha1.ManagedBy,
 		v1alpha1.LabelConsumer:      t.Consumer.Compact,
 		v1alpha1.LabelConsumerName:  grants.LabelValue(t.Consumer.Name),
-		v1alpha1.LabelHomeNamespace: home,
+		v1alpha1.LabelHomeNamespace: tw.Home,
 		v1alpha1.LabelContract:      t.Contract,
 		psa.EnforceLevelLabel:       string(t.Level), // no audit, no warn: nobody here would read them
 		psa.EnforceVersionLabel:     psa.VersionLatest,
 	}
+	if tw.Origin != "" {
+		labels[v1alpha1.LabelOrigin], labels[v1alpha1.LabelOriginNamespace] = tw.Origin, tw.OriginHome
+	}
+	return labels
 }
 
 func namespaceObject(tw grants.Twin, t *grants.Terms) *corev1ac.NamespaceApplyConfiguration {
-	return corev1ac.Namespace(tw.Name).WithUID(tw.UID).WithLabels(namespaceLabels(tw.Home, t)).
+	return corev1ac.Namespace(tw.Name).WithUID(tw.UID).WithLabels(namespaceLabels(tw, t)).
 		WithAnnotations(map[string]string{kinds.AnnotationSpace: t.AddressSpace(), v1alpha1.AnnotationRegistries: t.Images.Annotation()})
 }
 

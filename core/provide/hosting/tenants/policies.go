@@ -94,13 +94,14 @@ func (t *Tenants) keepPolicies(ctx context.Context, terms *grants.Terms, m *netp
 			old[client.ObjectKeyFromObject(&have.Items[i])] = &have.Items[i]
 		}
 	}
-	homes := strings.FieldsFunc(terms.Space+","+terms.Space6, func(r rune) bool { return r == ',' })
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		twin, there := byHome(p.Namespace)
 		if !there {
 			continue // it is sent again when there is one
 		}
+		of := t.contracts.In(t.contracts.Twin(twin), terms)
+		homes := strings.FieldsFunc(of.Space+","+of.Space6, func(r rune) bool { return r == ',' })
 		want := p.At(twin, byHome, homes)
 		if want == nil {
 			continue

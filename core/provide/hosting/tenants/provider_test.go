@@ -36,7 +36,7 @@ func (p *provider) ensure(contract *v1alpha1.Contract, consumer grants.Consumer,
 	if err != nil {
 		return "", err
 	}
-	return p.tenants.EnsureNamespace(p.Context(), terms, home, mapping)
+	return p.tenants.EnsureNamespace(p.Context(), terms, home, mapping, Origin{})
 }
 
 var list, contractWith = hostingtest.List, hostingtest.Contract

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -61,8 +62,9 @@ func (t *Tenants) apply(ctx context.Context, objects ...runtime.ApplyConfigurati
 
 // EnsureNamespace makes, or finds, the twin of the consumer's namespace home, brings what is in it up to date, and gives its name:
 // that which it has already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error.
-// Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
-func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
+// Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady. of is for whom the consumer has the
+// namespace; the zero value when it is its own.
+func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home string, mapping v1alpha1.NamespaceMapping, of Origin) (twin string, err error) {
 	if !terms.InForce(time.Now()) {
 		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", terms.Contract), Reason: terms.Why}
 	}
@@ -70,12 +72,17 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	if err := grants.CheckHome(home); err != nil {
 		return "", err
 	}
+	wanted := grants.Twin{Home: home, Origin: of.ID, OriginHome: of.Namespace}
+	terms = t.contracts.In(wanted, terms)
 	if t.networks != "" && terms.Guests == "" {
 		return "", &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace for %q", home), Reason: "the clusters have not agreed on addresses yet", Do: "try again in some seconds"}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tw, found := t.contracts.TwinFor(consumer, home)
+	if found && (tw.Origin != of.ID || tw.OriginHome != of.Namespace) {
+		return "", &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("namespace for %q", home), Reason: "it is there for another cluster"}
+	}
 	names := grants.TwinNames(home, consumer)
 	if mapping == v1alpha1.MappingSameName && (!found || tw.Name != home) {
 		if err := t.contracts.CheckSameName(terms, home); err != nil {
@@ -95,7 +102,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 		return "", no
 	}
 	for i := 0; !found && i < len(names); i++ {
-		if tw, found, err = t.create(ctx, names[i], home, terms); err != nil {
+		if tw, found, err = t.create(ctx, names[i], wanted, terms); err != nil {
 			return "", err
 		}
 	}
@@ -121,21 +128,25 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	}
 	t.contracts.Learn(tw)
 	t.allocations.MarkDirty(terms.Contract)
+	if err := t.letGoOn(ctx, tw, terms); err != nil { // it is tried again with the next pod's question, or change of the terms
+		t.log.Warn("guests stay here that could go on", "peer", terms.Consumer.Name, "namespace", tw.Name, "err", err)
+	}
 	return tw.Name, t.tellNetwork(tw.Name)
 }
 
 // create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin
 // looked for, of which a daemon that died had not told. It is a plain create, not an apply: that would
 // quietly take over a namespace somebody else made.
-func (t *Tenants) create(ctx context.Context, name, home string, terms *grants.Terms) (grants.Twin, bool, error) {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: namespaceLabels(home, terms)}}
+func (t *Tenants) create(ctx context.Context, name string, wanted grants.Twin, terms *grants.Terms) (grants.Twin, bool, error) {
+	home := wanted.Home
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: namespaceLabels(wanted, terms)}}
 	err := t.client.Create(ctx, ns, client.FieldOwner(v1alpha1.ManagedBy))
 	if apierrors.IsAlreadyExists(err) {
 		if err := t.live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
 			return grants.Twin{}, false, client.IgnoreNotFound(err)
 		}
 		tw, ok := grants.TwinOf(ns)
-		return tw, ok && tw.Consumer == terms.Consumer.Compact && tw.Home == home, nil
+		return tw, ok && tw.Consumer == terms.Consumer.Compact && tw.Home == home && tw.Origin == wanted.Origin && tw.OriginHome == wanted.OriginHome, nil
 	}
 	if err != nil {
 		return grants.Twin{}, false, fmt.Errorf("making namespace %s: %w", name, err)
@@ -182,9 +193,9 @@ func (t *Tenants) Reapply(ctx context.Context, terms *grants.Terms) error {
 		if tw.Leaving {
 			continue
 		}
-		err := t.furnish(ctx, tw, terms)
+		err := t.furnish(ctx, tw, t.contracts.In(tw, terms))
 		if err == nil {
-			err = t.tellNetwork(tw.Name)
+			err = errors.Join(t.letGoOn(ctx, tw, t.contracts.In(tw, terms)), t.tellNetwork(tw.Name))
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err

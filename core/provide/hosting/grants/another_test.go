@@ -1,0 +1,67 @@
+package grants
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/identity"
+)
+
+// TestWhatIsForAnotherCluster: a consumer has here for others what its contract lets it, once, and nothing that goes round.
+func TestWhatIsForAnotherCluster(t *testing.T) {
+	link := func(n byte) v1alpha1.ChainLink {
+		return v1alpha1.ChainLink{Cluster: identity.ID{n}.String(), Contract: "abcdefgh", Namespace: "shop"}
+	}
+	const alice, bob, carol, ann = 1, 2, 3, 4
+	for what, c := range map[string]struct {
+		reoffer bool
+		chain   []v1alpha1.ChainLink
+		want    string // the reason
+		says    string
+	}{
+		"its own":                    {false, nil, "", ""},
+		"its own, with the term":     {true, nil, "", ""},
+		"another's":                  {true, []v1alpha1.ChainLink{link(alice)}, "", ""},
+		"another's, by its compact":  {true, []v1alpha1.ChainLink{{Cluster: identity.ID{alice}.Compact()}}, "", ""},
+		"another's, not granted":     {false, []v1alpha1.ChainLink{link(alice)}, ReasonNotReoffered, "does not let"},
+		"of another broker":          {true, []v1alpha1.ChainLink{link(alice), link(ann)}, ReasonNotReoffered, "is offered on once"},
+		"the provider's own":         {true, []v1alpha1.ChainLink{link(carol)}, ReasonNotReoffered, "where it was already"},
+		"the consumer's own":         {true, []v1alpha1.ChainLink{link(bob)}, ReasonNotReoffered, "where it was already"},
+		"the provider's, spelled so": {true, []v1alpha1.ChainLink{{Cluster: strings.ToLower(identity.ID{carol}.String())}}, ReasonNotReoffered, "where it was already"},
+		"nobody's":                   {true, []v1alpha1.ChainLink{{Cluster: "alice"}}, ReasonInvalid, "is not the ID"},
+		"an ID with a flaw":          {true, []v1alpha1.ChainLink{{Cluster: identity.ID{alice}.String() + "A"}}, ReasonInvalid, "is not the ID"},
+	} {
+		no := ForAnother(&Terms{Contract: "c", Reoffer: c.reoffer, Consumer: Consumer{ID: identity.ID{bob}.String()}, Provider: identity.ID{carol}.String()}, c.chain)
+		if (no == nil) != (c.want == "") || no != nil && (no.Reason != c.want || !strings.Contains(no.Message, c.says)) {
+			t.Errorf("%s: %v, want %q (%s)", what, no, c.want, c.says)
+		}
+	}
+}
+
+// TestEachHomeHasItsOwnAddresses: what holds in a namespace that a broker has for another is that cluster's; of one of which it said nothing there are none.
+func TestEachHomeHasItsOwnAddresses(t *testing.T) {
+	alice := identity.ID{1}
+	peer := &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{
+		GuestsHere: "198.19.4.0/24", Space: []string{"10.42.0.0/16"},
+		Onward: []v1alpha1.OnwardHome{{ID: alice.String(), Network: "198.18.5.0/24", Guests: "198.18.5.64/27", Space: []string{"10.42.0.0/16", "198.18.9.0/24"}, Services: "10.43.0.0/16"}},
+	}}}
+	terms := &Terms{Contract: "c", Reoffer: true, Network: NetworkOf(peer, netip.Prefix{}), Onward: []OnwardTo{{Peer: "dave"}}}
+	terms.onward(peer, nil)
+	if terms.in(Twin{}) != terms {
+		t.Error("the consumer's own namespaces have others' terms")
+	}
+	of := terms.in(Twin{Origin: alice.Compact()})
+	if of.Guests != "198.18.5.0/24" || of.Part != "198.18.5.64/27" || of.Services != "10.43.0.0/16" || of.Contract != "c" || len(of.Onward) != 0 ||
+		of.Space != "198.18.5.0/26,198.18.5.96/27,198.18.5.128/25,10.42.0.0/16,198.18.9.0/24" {
+		t.Errorf("%+v", of.Network)
+	}
+	if none := terms.in(Twin{Origin: identity.ID{9}.Compact()}); none.Guests != "" || none.Space != "" || none.Contract != "c" {
+		t.Errorf("%+v", none.Network)
+	}
+	without := &Terms{Contract: "c"}
+	if without.onward(peer, nil); len(without.For) != 0 {
+		t.Error("without the term there are homes")
+	}
+}

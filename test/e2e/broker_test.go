@@ -1,0 +1,257 @@
+//go:build lab
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// brokered is alice, who has a contract with bob, who offers on what others grant him.
+type brokered struct {
+	alice, bob *lab.Laptop
+	providers  []*lab.Laptop
+	client     string // the address of a pod of alice's at home
+}
+
+// TestABroker: a Deployment of alice's lands at bob, and goes on to carol, whom alice does not know.
+func TestABroker(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 3})
+	b := &brokered{alice: l.Laptop("alice"), bob: l.Laptop("bob"), providers: []*lab.Laptop{l.Laptop("carol")}}
+	b.settle(t)
+	t.Run("pods go on, and are alice's", b.goOn)
+	t.Run("each reaches each, and nobody else", b.reach)
+	t.Run("a provider is gone", b.gone)
+	t.Run("nothing is left", b.unpeer)
+}
+
+func (b *brokered) settle(t *testing.T) {
+	for _, p := range b.providers {
+		kith(t, p, "share", "50%", "--reoffer")
+		befriend(t, b.bob, p, "--cpu", "400m", "--memory", "256Mi", "--pods", "10")
+		if shown := kith(t, b.bob, "contract", "show", p.Name()); !strings.Contains(shown, "the consumer may offer it on to others") {
+			fail(t, "%s", shown)
+		}
+	}
+	if out, err := asking(t, b.bob, "share", "--reoffer", "--reoffer-from", "all"); err == nil {
+		fail(t, "a broker lets what it offers on go on further: %s", out)
+	}
+	kith(t, b.bob, "share", "50%", "--reoffer-from", "all")
+	befriend(t, b.alice, b.bob, "--cpu", "800m", "--memory", "400Mi", "--pods", "20")
+	kubectl(t, b.alice, "create", "namespace", "shop")
+	kith(t, b.alice, "offload", "shop", "--strategy", "remote")
+	apply(t, b.alice, `
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf, namespace: shop}
+data: {GREETING: hello}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: echo
+        image: kith.dev/echo:1
+        imagePullPolicy: IfNotPresent
+        envFrom: [{configMapRef: {name: conf}}]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+        resources: {requests: {cpu: 100m, memory: 16Mi}}
+`)
+	b.client = waitReady(t, b.alice, 1, "-n", "default")[0].Status.PodIP
+	b.crowd(t)
+	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", fmt.Sprint(b.pods()))
+}
+
+// pods is how many there are: two find room at bob, and so do two at each provider.
+func (b *brokered) pods() int { return 2 + 2*len(b.providers) }
+
+// crowd has pods of bob's own fill his node, but for two of alice's. There are two, so that one has an address that nobody has at alice.
+func (b *brokered) crowd(t *testing.T) {
+	t.Helper()
+	var node struct {
+		Status struct{ Allocatable struct{ CPU string } }
+	}
+	if err := json.Unmarshal([]byte(kubectl(t, b.bob, "get", "node", "bob", "-o", "json")), &node); err != nil {
+		t.Fatal(err)
+	}
+	cpus := 0
+	if _, err := fmt.Sscanf(node.Status.Allocatable.CPU, "%d", &cpus); err != nil || cpus == 0 {
+		t.Fatalf("%q: %v", node.Status.Allocatable.CPU, err)
+	}
+	for i, cpu := range []int{cpus*1000 - 280, 10} {
+		apply(t, b.bob, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: own-%d, namespace: default, labels: {app: own}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: %dm}}}]
+`, i, cpu))
+	}
+	waitReady(t, b.bob, 2, "-n", "default", "-l", "app=own")
+}
+
+// at gives alice's pods by the laptop where they run.
+func (b *brokered) at(t *testing.T) map[string][]pod {
+	t.Helper()
+	all, nodes := map[string][]pod{}, map[string]string{}
+	for _, p := range pods(t, b.bob, "-n", twinAt(t, b.bob, "shop"), "-l", "app=web") {
+		nodes[p.Metadata.Name] = strings.TrimPrefix(p.Spec.NodeName, "kith-")
+	}
+	for _, p := range pods(t, b.alice, "-n", "shop", "-l", "app=web", "--field-selector=status.phase=Running") {
+		all[nodes[p.Metadata.Name]] = append(all[nodes[p.Metadata.Name]], p)
+	}
+	return all
+}
+
+func (b *brokered) goOn(t *testing.T) {
+	waitReady(t, b.alice, b.pods(), "-n", "shop", "-l", "app=web")
+	at := b.at(t)
+	for _, p := range append(slices.Clone(b.providers), b.bob) {
+		if len(at[p.Name()]) != 2 {
+			fail(t, "at %s are %d pods of %+v", p.Name(), len(at[p.Name()]), at)
+		}
+	}
+	for _, p := range b.providers {
+		one := at[p.Name()][0]
+		there := pods(t, p, "-A", "--field-selector=metadata.name="+one.Metadata.Name)
+		if len(there) != 1 || there[0].Status.PodIP != one.Status.PodIP || one.Spec.NodeName != "kith-bob" {
+			fail(t, "at home %+v, at %s %+v", one, p.Name(), there)
+		}
+		if out := kubectl(t, b.alice, "-n", "shop", "logs", one.Metadata.Name); !strings.Contains(out, one.Metadata.Name) {
+			fail(t, "its log: %s", out)
+		}
+		if out := kubectl(t, b.alice, "-n", "shop", "exec", one.Metadata.Name, "--", "/app", "env"); !strings.Contains(out, "GREETING=hello") {
+			fail(t, "its environment: %s", out)
+		}
+		var guests []struct{ Name, Consumer, For string }
+		if err := json.Unmarshal([]byte(kith(t, p, "guests", "-o", "json")), &guests); err != nil || len(guests) != 2 || guests[0].Consumer != "bob" || guests[0].For != "alice" {
+			fail(t, "guests of %s: %+v, %v", p.Name(), guests, err)
+		}
+	}
+}
+
+func (b *brokered) reach(t *testing.T) {
+	at := b.at(t)
+	var all []pod
+	for _, some := range at {
+		all = append(all, some...)
+	}
+	get := func(namespace, from, url, want string) {
+		t.Helper()
+		eventually(t, 20*time.Second, from+" gets "+url, func() string {
+			out, err := b.alice.Kubectl(t.Context(), "-n", namespace, "exec", from, "--", "/app", "get", url)
+			if err != nil || !strings.Contains(out, want) {
+				return fmt.Sprintf("%s %v", out, err)
+			}
+			return ""
+		})
+	}
+	for _, p := range all {
+		get("default", "client", "http://"+p.Status.PodIP+":8080/", `"name": "`+p.Metadata.Name+`"`)
+		get("shop", p.Metadata.Name, "http://"+b.client+":8080/", `"name": "client"`) // bob has a pod of that address, too
+		get("shop", p.Metadata.Name, "http://web/", `"name": "web-`)
+		get("shop", p.Metadata.Name, "http://web.shop.svc.cluster.local/", `"name": "web-`)
+		for _, other := range all {
+			get("shop", p.Metadata.Name, "http://"+other.Status.PodIP+":8080/", `"name": "`+other.Metadata.Name+`"`)
+		}
+	}
+	get("default", "client", "http://web.shop/", `"name": "web-`)
+	for _, own := range pods(t, b.bob, "-n", "default", "-l", "app=own") {
+		if own.Status.PodIP == b.client {
+			continue
+		}
+		for _, p := range b.providers {
+			from := at[p.Name()][0].Metadata.Name
+			if out, err := b.alice.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+own.Status.PodIP+":8080/"); err == nil {
+				fail(t, "%s at %s reaches a pod of bob's own: %s", from, p.Name(), out)
+			}
+		}
+	}
+}
+
+func (b *brokered) gone(t *testing.T) {
+	kubectl(t, b.bob, "-n", "default", "delete", "pods", "-l", "app=own", "--now")
+	lost := b.providers[0]
+	if err := lost.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 80*time.Second, "the pods are elsewhere", func() string {
+		ready := 0
+		for name, some := range b.at(t) {
+			for _, p := range some {
+				if name != lost.Name() && p.ready() {
+					ready++
+				}
+			}
+		}
+		if ready != b.pods() {
+			return fmt.Sprintf("%d of %d are ready", ready, b.pods())
+		}
+		return ""
+	})
+	if err := lost.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "those that were given up are gone there", func() string {
+		if out, err := lost.Kubectl(t.Context(), "get", "pods", "-A", "-o", "name"); err != nil || out != "" {
+			return fmt.Sprintf("%s %v", out, err)
+		}
+		return ""
+	})
+}
+
+func (b *brokered) unpeer(t *testing.T) {
+	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", "0")
+	waitReady(t, b.alice, 0, "-n", "shop", "-l", "app=web", "--field-selector=status.phase=Running")
+	b.crowd(t)
+	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", fmt.Sprint(b.pods()))
+	eventually(t, 90*time.Second, "pods go on again", func() string {
+		if at := b.at(t); len(at[b.providers[0].Name()]) != 2 || !at[b.providers[0].Name()][0].ready() {
+			return fmt.Sprintf("%+v", at)
+		}
+		return ""
+	})
+	kith(t, b.alice, "unpeer", "bob", "--yes")
+	for _, p := range append(slices.Clone(b.providers), b.bob) {
+		eventually(t, time.Minute, "nothing is left at "+p.Name(), func() string {
+			left := ""
+			for _, what := range [][]string{
+				{"get", "namespaces", "-l", "kith.dev/consumer", "-o", "name"}, {"get", "offloadedpods", "-A", "-o", "name"}, {"get", "namespaceoffloadings", "-A", "-o", "name"},
+				{"get", "peers", "-o", "jsonpath={.items[*].status.network.relayed}{.items[*].status.network.onward}"},
+			} {
+				out, err := p.Kubectl(t.Context(), what...)
+				if err != nil {
+					return err.Error()
+				}
+				left += out
+			}
+			return strings.TrimSpace(left)
+		})
+	}
+}
