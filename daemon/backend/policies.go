@@ -43,6 +43,10 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 	now := c.Client.Now()
 	return func(p *v1alpha1.SharingPolicy) api.Policy {
 		v := policyView(p)
+		there := there
+		if under, err := c.Provider.SupplyUnder(ctx, p, there); err == nil { // else it is shown without what others grant
+			there = under
+		}
 		for _, id := range slices.Concat(p.Spec.Peers, p.Spec.Catalogues, p.Spec.ReofferFrom) {
 			if peer := now.Peer(id); peer != nil {
 				if v.Names == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -12,11 +13,19 @@ import (
 
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/sharing"
+	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 )
 
 // offeredOn are the resources that go on: a volume, or a device that a scheduler here would choose, is where it is.
 var offeredOn = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage}
+
+// SupplyUnder is what there is to promise under a policy to a peer that provides nothing itself: that of this cluster, and what it offers on.
+func (p *Provider) SupplyUnder(ctx context.Context, policy *v1alpha1.SharingPolicy, own supply.Supply) (supply.Supply, error) {
+	in := sharing.OfferInput{Policy: policy, Supply: own, Now: time.Now()}
+	err := p.addReoffered(ctx, p.Client.Now(), &in, &v1alpha1.Peer{})
+	return in.Supply, err
+}
 
 // addReoffered adds to what there is what others grant this cluster and let be offered on to the peer, less what the owner's own pods there request. What
 // is promised is counted against all of it, whomever it was promised to: so nothing is promised twice.
