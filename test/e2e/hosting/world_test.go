@@ -279,7 +279,7 @@ func (c *consumer) ensure(contract *v1alpha1.Contract, home string, mapping v1al
 	if err != nil {
 		return "", err
 	}
-	return c.host.EnsureNamespace(context.Background(), terms, home, mapping)
+	return c.host.EnsureNamespace(context.Background(), terms, home, mapping, tenants.Origin{})
 }
 
 func (c *consumer) twin(home string, mapping v1alpha1.NamespaceMapping) string {
