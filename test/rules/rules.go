@@ -116,7 +116,7 @@ var All = []Rule{
 	{"SharingPolicy spec.only.batteryAbove", "from 1 to 99", "share --battery-above 100", "from 1 to 99", sharing("only: {batteryAbove: 100}"), "spec.only.batteryAbove", ""},
 	{"SharingPolicy spec.keepVolumes", "from 1h to 8760h", "share --keep-volumes 1m", "from 1h to 365d", sharing("keepVolumes: 1m"), "must be a duration from 1h to 8760h (a year)", ""},
 	{"SharingPolicy spec.reofferFrom", "names of Peers, IDs, or * for all", "share --reoffer-from no_body", "no_body", sharing("reofferFrom: [no_body]"), "spec.reofferFrom[0]", ""},
-	{"SharingPolicy spec.reoffer", "Allow only without reofferFrom", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"reoffer":true,"reofferFrom":["*"]}`, "spec.reoffer", sharing("reoffer: Allow, reofferFrom: ['*']"),
+	{"SharingPolicy spec.reoffer", "Allow only without reofferFrom", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"reoffer":true,"reofferFrom":["*"]}`, "goes on no further", sharing("reoffer: Allow, reofferFrom: ['*']"),
 		"what is offered on from others goes on no further: reoffer and reofferFrom exclude each other", ""},
 	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
 	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
