@@ -22,13 +22,52 @@ type brokered struct {
 
 // TestABroker: a Deployment of alice's lands at bob, and goes on to carol, whom alice does not know.
 func TestABroker(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 3})
+	l := laptops(t, lab.Options{Laptops: 3, Config: map[string]any{"catalogue": true}})
 	b := &brokered{alice: l.Laptop("alice"), bob: l.Laptop("bob"), providers: []*lab.Laptop{l.Laptop("carol")}}
 	b.settle(t)
 	t.Run("pods go on, and are alice's", b.goOn)
 	t.Run("each reaches each, and nobody else", b.reach)
 	t.Run("a provider is gone", b.gone)
 	t.Run("nothing is left", b.unpeer)
+	t.Run("a catalogue introduces", b.introduce)
+}
+
+// introduce has alice find carol in bob's catalogue.
+func (b *brokered) introduce(t *testing.T) {
+	carol := b.providers[0]
+	kith(t, carol, "share", "--list-at", "bob")
+	var listed []struct {
+		Name, ID, At string
+		Resources    map[string]string
+	}
+	eventually(t, 30*time.Second, "bob lists carol", func() string {
+		out, err := asking(t, b.alice, "catalogue", "-o", "json")
+		if err != nil {
+			return err.Error()
+		}
+		if err := json.Unmarshal([]byte(out), &listed); err != nil {
+			return err.Error()
+		}
+		if len(listed) != 1 || listed[0].Name != "carol" || listed[0].At != "bob" || listed[0].Resources["cpu"] == "" {
+			return instead(out)
+		}
+		return ""
+	})
+	t.Log(kith(t, b.alice, "catalogue", "bob"))
+	if out := kith(t, b.alice, "peer", "add", "carol", "--from", "bob"); !strings.Contains(out, listed[0].ID) {
+		t.Errorf("%s is not %s", out, listed[0].ID)
+	}
+	for what, args := range map[string][]string{
+		"nobody in the catalogue of bob is called dave": {"peer", "add", "dave", "--from", "bob"},
+		"its key was not accepted here":                 {"catalogue", "carol"},
+	} {
+		if out, err := asking(t, b.alice, args...); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v: %s, %v", args, out, err)
+		}
+	}
+	if out := kith(t, carol, "catalogue", "bob", "-o", "json"); strings.Contains(out, listed[0].ID) {
+		t.Errorf("carol is shown herself: %s", out)
+	}
 }
 
 func (b *brokered) settle(t *testing.T) {

@@ -59,6 +59,9 @@ func (p *Provider) under(ctx context.Context, now *ledger.Snapshot, policy *v1al
 	if in.Supply, err = p.Supply(ctx); err != nil {
 		return in, err
 	}
+	if err := p.addReoffered(ctx, now, &in, somebody); err != nil {
+		return in, err
+	}
 	in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, policy, somebody)
 	return in, nil
 }
