@@ -203,7 +203,7 @@ func (b *brokered) reach(t *testing.T) {
 	}
 	get := func(namespace, from, url, want string) {
 		t.Helper()
-		eventually(t, 20*time.Second, from+" gets "+url, func() string {
+		eventually(t, time.Minute, from+" gets "+url, func() string {
 			out, err := b.alice.Kubectl(t.Context(), "-n", namespace, "exec", from, "--", "/app", "get", url)
 			if err != nil || !strings.Contains(out, want) {
 				return fmt.Sprintf("%s %v", out, err)
