@@ -38,7 +38,10 @@ type grower struct {
 	client kubernetes.Interface
 	events record.EventRecorder
 	queue  workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	used   *used
+
+	// Both are under the lock of the images.
+	waiting map[cache.ObjectName]bool  // those whose volumes grow between two pods
+	grown   map[cache.ObjectName]int64 // how large the volumes are that did, until the claims say so
 }
 
 // watchGrowth has the claims of an informer grow until ctx ends. It begins before that is started.
@@ -46,8 +49,9 @@ func watchGrowth(ctx context.Context, client kubernetes.Interface, f *folders, c
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	g := &grower{
-		used: newUsed(), folders: f, client: client, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Minute)),
+		folders: f, client: client, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Minute)),
+		waiting: map[cache.ObjectName]bool{}, grown: map[cache.ObjectName]int64{},
 	}
 	add := func(o any) {
 		if claim := o.(*corev1.PersistentVolumeClaim); grows(claim) {
@@ -81,19 +85,24 @@ func (g *grower) next(ctx context.Context) bool {
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		g.used.forget(name)
+		g.images.Lock()
+		delete(g.grown, name)
+		g.images.Unlock()
 		g.queue.Forget(name)
 	case apierrors.IsConflict(err):
 		g.queue.AddAfter(name, time.Second)
 	case errors.Is(err, errInUse):
-		if err := g.used.watch(ctx, g.queue); err != nil {
-			g.queue.AddAfter(name, usedPause)
-		}
+		g.waits(ctx, claim)
 	default:
-		g.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", err.Error())
-		g.queue.AddRateLimited(name)
+		g.failed(claim, err)
 	}
 	return true
+}
+
+// failed says of a claim why its volume is not larger, and has it tried again.
+func (g *grower) failed(claim *corev1.PersistentVolumeClaim, err error) {
+	g.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", err.Error())
+	g.queue.AddRateLimited(cache.MetaObjectToName(claim))
 }
 
 // grow makes the volume of a claim larger where its size is a limit, and says how large it is then: first of the volume, then of the claim.
@@ -107,14 +116,11 @@ func (g *grower) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	}
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if path, is := g.image(v); is {
-		g.images.Lock()
-		err := growImage(ctx, path, size.Value())
-		g.images.Unlock()
+		err := g.enlarge(cache.MetaObjectToName(claim), path, size.Value())
 		if errors.Is(err, errInUse) {
 			if err := g.pend(ctx, claim); err != nil {
 				return err
 			}
-			g.used.add(cache.MetaObjectToName(claim), path)
 		}
 		if err != nil {
 			return err
@@ -136,6 +142,22 @@ func (g *grower) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	}
 	g.events.Eventf(claim, corev1.EventTypeNormal, "VolumeResizeSuccessful", "its volume has %s", size.String())
 	return nil
+}
+
+// enlarge makes the volume of a claim larger, or says that it waits. One that waits may be unmounted, and stays so.
+func (g *grower) enlarge(claim cache.ObjectName, path string, size int64) error {
+	g.images.Lock()
+	defer g.images.Unlock()
+	switch {
+	case g.grown[claim] >= size:
+		return nil
+	case g.waiting[claim]:
+		if err := lengthen(path, size); err != nil {
+			return err
+		}
+		return errInUse
+	}
+	return growImage(path, size)
 }
 
 // pend says of a claim that its file system grows as soon as nobody has it.

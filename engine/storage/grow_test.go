@@ -1,10 +1,14 @@
 package storage
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -48,7 +51,8 @@ func sizes(t *testing.T, g *grower) (claim *corev1.PersistentVolumeClaim, of, on
 }
 
 func newGrower(f *folders, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) *grower {
-	return &grower{folders: f, client: fake.NewClientset(pv, claim), events: record.NewFakeRecorder(100), used: newUsed()}
+	return &grower{folders: f, client: fake.NewClientset(pv, claim), events: record.NewFakeRecorder(100),
+		waiting: map[cache.ObjectName]bool{}, grown: map[cache.ObjectName]int64{}}
 }
 
 // A folder that is held to no size is as large as its claim says; what somebody else made is his to make larger.
@@ -129,6 +133,9 @@ func TestAVolumeOfAGuestIsSaidToBeLargerWhenItIs(t *testing.T) {
 	if err := unix.Unmount(pod, 0); err != nil {
 		t.Fatal(err)
 	}
+	if err := g.between(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
 	if err := g.grow(t.Context(), is); err != nil {
 		t.Fatal(err)
 	}
@@ -137,48 +144,162 @@ func TestAVolumeOfAGuestIsSaidToBeLargerWhenItIs(t *testing.T) {
 	}
 }
 
-// The moment between a pod and the one in its place is enough: what is unmounted is told at once, and not before.
+// withMounts runs a function on a thread of its own, which sees the mounts of the one that calls, and gives what it says.
+func withMounts(do func() error) <-chan error {
+	mounts, said := fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid()), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the function
+		ns, err := os.Open(mounts)
+		if err == nil {
+			defer ns.Close()
+			err = errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS))
+		}
+		if err == nil {
+			err = do()
+		}
+		said <- err
+	}()
+	return said
+}
+
+// A volume is kept from the next pod from the moment on in which the last one is to end, until nobody has it and it is larger: not before, and not for
+// good. Others' volumes are made meanwhile.
 func TestAVolumeGrowsBetweenTwoPods(t *testing.T) {
 	aside(t)
 	f := &folders{root: t.TempDir(), node: "alice"}
 	pv, data := guestsVolume(t, f)
 	is := growing(pv)
 	g := newGrower(f, pv, is)
-	g.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
-	t.Cleanup(g.queue.ShutDown)
+	path, old, next := filepath.Dir(data), t.TempDir(), t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(data, "word"), []byte("here"), 0o600), unix.Mount(data, old, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(old, unix.MNT_DETACH) })
+	if err := g.enlarge(cache.MetaObjectToName(is), path, 64<<20); err != nil && !errors.Is(err, errInUse) {
+		t.Fatal(err)
+	}
+
+	within, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := g.between(within, is); !errors.Is(err, errInUse) {
+		t.Fatalf("a pod has it until the end: %v", err)
+	}
+	if now, err := os.ReadFile(filepath.Join(data, "word")); err != nil || string(now) != "here" || g.grown[cache.MetaObjectToName(is)] != 0 {
+		t.Fatalf("it is not given back as it was: %q, %v", now, err)
+	}
+
+	pods := g.client.CoreV1().Pods(is.Namespace)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PodSpec{NodeName: "alice", Volumes: []corev1.Volume{{
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: is.Name}}}}}}
+	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := withMounts(func() error {
+		time.Sleep(300 * time.Millisecond)
+		if err := errors.Join(unix.Mount(data, next, "", unix.MS_BIND, ""), unix.Unmount(next, 0)); err != nil {
+			return fmt.Errorf("a second pod does not get it while the first goes on: %w", err)
+		}
+		if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			if _, err := os.Lstat(data); errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if time.Now().After(end) {
+				return errors.New("the next pod would get it")
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if !f.images.TryLock() {
+			return errors.New("no other volume could be made")
+		}
+		f.images.Unlock()
+		return unix.Unmount(old, 0)
+	})
+	if err := g.between(t.Context(), is); err != nil {
+		t.Error(err)
+	}
+	if err := <-kubelet; err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(data, next, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(next, unix.MNT_DETACH)
+	if now, err := os.ReadFile(filepath.Join(next, "word")); err != nil || string(now) != "here" {
+		t.Errorf("%q, %v", now, err)
+	}
+	var has unix.Statfs_t
+	if err := unix.Statfs(next, &has); err != nil || has.Blocks*uint64(has.Bsize) < 50<<20 {
+		t.Errorf("the next pod has %d blocks of %d, %v", has.Blocks, has.Bsize, err)
+	}
+	if err := g.grow(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	if now, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" || len(now.Status.Conditions) != 0 {
+		t.Errorf("%s %s, %+v", of, on, now.Status.Conditions)
+	}
+}
+
+// One that is killed while it keeps a volume from the next pod gives it back when it starts: the file system that the last pod still has, and no second.
+func TestAVolumeThatAPodHasIsMountedOnce(t *testing.T) {
+	aside(t)
+	f := &folders{root: t.TempDir(), node: "alice"}
+	_, data := guestsVolume(t, f)
 	pod := t.TempDir()
 	if err := unix.Mount(data, pod, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(pod, unix.MNT_DETACH) })
-	g.used.watching = true // here, in the test's own mount namespace
-	g.queue.Add(cache.MetaObjectToName(is))
-	if !g.next(t.Context()) {
-		t.Fatal("it ended")
-	}
-	if now, of, on := sizes(t, g); len(now.Status.Conditions) == 0 { // this kernel lets a file system grow while it is mounted
-		if of != "64Mi" || on != "64Mi" {
-			t.Errorf("%s %s", of, on)
-		}
-		return
-	}
-	table, err := os.Open(mountTable)
+	defer unix.Unmount(pod, unix.MNT_DETACH)
+	device, err := unmount(filepath.Dir(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.Close()
-	if !g.used.release(table, g.queue) || g.queue.Len() != 0 {
-		t.Fatal("it does not wait for the pod")
+	device.Close()
+	for range 2 {
+		if err := mountImages(f.root); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := unix.Unmount(pod, 0); err != nil {
-		t.Fatal(err)
+	var at, in unix.Stat_t
+	if err := errors.Join(unix.Stat(data, &at), unix.Stat(pod, &in)); err != nil || at.Dev != in.Dev || at.Ino != in.Ino {
+		t.Errorf("%d %d at the volume, %d %d in the pod, %v", at.Dev, at.Ino, in.Dev, in.Ino, err)
 	}
-	g.used.look(t.Context(), table, g.queue)
-	if g.queue.Len() != 1 || !g.next(t.Context()) {
-		t.Fatal("it was not told that the pod is gone")
+}
+
+// A volume is let go of only by pods that end, or did: another that has it goes on, and one that starts beside it gets it.
+func TestWhoHasAClaim(t *testing.T) {
+	has := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "config"}, {Name: "data",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}}
+		change(pod)
+		return pod
 	}
-	if now, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" || len(now.Status.Conditions) != 0 {
-		t.Errorf("%s %s, %+v", of, on, now.Status.Conditions)
+	runs := has(func(*corev1.Pod) {})
+	ends := has(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
+	failed := has(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	succeeded := has(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	other := has(func(p *corev1.Pod) { p.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "other" })
+	own := has(func(p *corev1.Pod) {
+		p.Spec.Volumes[1].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+	})
+	for name, c := range map[string]struct {
+		pods  []any
+		claim string
+		want  bool
+	}{
+		"none":                        {nil, "data", true},
+		"one that runs":               {[]any{runs}, "data", false},
+		"one that ends":               {[]any{ends}, "data", true},
+		"some that ended":             {[]any{failed, succeeded}, "data", true},
+		"one of another claim":        {[]any{other}, "data", true},
+		"one beside one that ends":    {[]any{ends, runs}, "data", false},
+		"one with a claim of its own": {[]any{own}, "shop-data", false},
+	} {
+		if got := free(c.pods, c.claim); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -131,13 +132,16 @@ func isMount(path string) (bool, error) {
 	return is.Dev != above.Dev, nil
 }
 
-// attach gives a loop device for a file, which is free again when nobody has it open or mounted.
+// attach gives the loop device for a file, which is free again when nobody has it open or mounted.
 func attach(file string) (*os.File, error) {
 	back, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer back.Close()
+	if has, err := loopOf(back); has != nil || err != nil {
+		return has, err
+	}
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -148,7 +152,7 @@ func attach(file string) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("a loop device: %w", err)
 		}
-		device, err := openLoop(n)
+		device, err := openLoop(n, os.O_RDWR)
 		if err != nil {
 			return nil, err
 		}
@@ -169,20 +173,55 @@ func attach(file string) (*os.File, error) {
 	return nil, errors.New("no loop device is free")
 }
 
+// loopOf gives the loop device that has a file already, as while a pod has it mounted: a second one would be a second file system on the same blocks.
+// It gives nil where none has it.
+func loopOf(file *os.File) (*os.File, error) {
+	var is unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &is); err != nil {
+		return nil, err
+	}
+	all, err := os.ReadDir("/sys/block")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		n, err := strconv.Atoi(strings.TrimPrefix(e.Name(), "loop"))
+		if err != nil {
+			continue
+		}
+		device, err := openLoop(n, os.O_RDONLY) // others' may be read-only
+		if errors.Is(err, unix.ENXIO) {         // it is gone meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		of, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+		if err == nil && of.Device == is.Dev && of.Inode == is.Ino {
+			return device, nil
+		}
+		device.Close()
+		if err != nil && !errors.Is(err, unix.ENXIO) { // that one has no file
+			return nil, fmt.Errorf("%s: %w", device.Name(), err)
+		}
+	}
+	return nil, nil
+}
+
 // loopMajor is the kernel's number of loop devices (devices.txt).
 const loopMajor = 7
 
 // openLoop opens a loop device; where nobody makes the files of devices, it does.
-func openLoop(n int) (*os.File, error) {
+func openLoop(n, flag int) (*os.File, error) {
 	path := fmt.Sprintf("/dev/loop%d", n)
-	device, err := os.OpenFile(path, os.O_RDWR, 0)
+	device, err := os.OpenFile(path, flag, 0)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return device, err
 	}
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make %s: %w", path, err)
 	}
-	return os.OpenFile(path, os.O_RDWR, 0)
+	return os.OpenFile(path, flag, 0)
 }
 
 // Mount mounts the volumes below root that are file systems of their own. Call it before pods are started: after a restart of the machine nothing
@@ -219,7 +258,7 @@ func removeImage(path string) error {
 			return fmt.Errorf("volume %s: unmount: %w", filepath.Base(path), err)
 		}
 	}
-	return errors.Join(gone(os.Remove(path)), gone(os.Remove(path+imageSuffix)))
+	return errors.Join(gone(os.Remove(path)), gone(os.Remove(path+imageSuffix)), gone(os.Remove(path+".half")))
 }
 
 func gone(err error) error {

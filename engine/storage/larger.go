@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,21 +20,11 @@ var errInUse = errors.New("it is in use, and the kernel does not let its file sy
 // growImage makes a volume of at least so many bytes of one that is smaller, while pods go on. What it does is done already, or done once more: the
 // file is larger on the disk before the file system in it is, so that there is no moment at which it could not be mounted.
 //
-// In a container the kernel may refuse to let a mounted file system grow. Then that is done while nobody has it; the error is errInUse until then.
-func growImage(ctx context.Context, path string, size int64) error {
-	if _, err := os.Lstat(path + imageSuffix); err != nil { // it was deleted a moment ago
-		return fmt.Errorf("volume %s: make it larger: %w", filepath.Base(path), err)
-	}
-	if err := mountImage(path); err != nil {
-		return err
-	}
-	device, err := lengthen(path, size)
+// In a container the kernel may refuse to let a mounted file system grow. The error is errInUse then, and growUnused does it.
+func growImage(path string, size int64) error {
+	err := lengthen(path, size)
 	if err == nil {
-		defer device.Close()
-		err = resize(path, device)
-		if errors.Is(err, unix.EPERM) {
-			err = growUnused(ctx, path, device)
-		}
+		err = growMounted(path)
 	}
 	if err != nil {
 		return fmt.Errorf("volume %s: make it larger: %w", filepath.Base(path), err)
@@ -43,38 +32,54 @@ func growImage(ctx context.Context, path string, size int64) error {
 	return nil
 }
 
-// lengthen makes the file of a mounted volume, and the device over it, at least so long.
-func lengthen(path string, size int64) (*os.File, error) {
+// lengthen makes the file of a volume at least so long.
+func lengthen(path string, size int64) error {
 	file, err := os.OpenFile(path+imageSuffix, os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
+	if err != nil { // it was deleted a moment ago
+		return err
 	}
 	defer file.Close()
 	is, err := file.Stat()
+	if err != nil || is.Size() >= size {
+		return err
+	}
+	return errors.Join(file.Truncate(size), file.Sync())
+}
+
+// growMounted has the file system fill its file while it is mounted.
+func growMounted(path string) error {
+	if err := mountImage(path); err != nil {
+		return err
+	}
+	device, err := loopAt(path)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	if err := unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return fmt.Errorf("%s: %w", device.Name(), err)
+	}
+	err = resize(path, device)
+	if errors.Is(err, unix.EPERM) {
+		return errInUse
+	}
+	return err
+}
+
+// loopAt opens the loop device that is mounted at path.
+func loopAt(path string) (*os.File, error) {
+	mounted, err := isMount(path)
 	if err != nil {
 		return nil, err
-	}
-	if is.Size() < size {
-		if err := errors.Join(file.Truncate(size), file.Sync()); err != nil {
-			return nil, err
-		}
 	}
 	var at unix.Stat_t
 	if err := unix.Lstat(path, &at); err != nil {
 		return nil, err
 	}
-	if unix.Major(at.Dev) != loopMajor {
+	if !mounted || unix.Major(at.Dev) != loopMajor {
 		return nil, errors.New("what is mounted there is no file")
 	}
-	device, err := openLoop(int(unix.Minor(at.Dev)))
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		device.Close()
-		return nil, fmt.Errorf("%s: %w", device.Name(), err)
-	}
-	return device, nil
+	return openLoop(int(unix.Minor(at.Dev)), os.O_RDWR)
 }
 
 // ext4Resize is EXT4_IOC_RESIZE_FS, by which a mounted file system gets a number of blocks (fs/ext4/ext4.h: _IOW('f', 16, __u64)).
@@ -102,28 +107,9 @@ func resize(path string, device *os.File) error {
 	return nil
 }
 
-// growUnused has the file system fill its file while nobody has it. A copy grows, and takes the place of the file when it is whole.
-func growUnused(ctx context.Context, path string, device *os.File) error {
-	used, err := inUse(path)
-	switch {
-	case err != nil:
-		return err
-	case used:
-		return errInUse
-	}
-	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EBUSY) {
-		return errInUse
-	} else if err != nil {
-		return fmt.Errorf("unmount: %w", err)
-	}
-	if err := alone(device); err != nil {
-		back := unix.Mount(device.Name(), path, "ext4", mountFlags, mountOptions)
-		if errors.Is(err, unix.EBUSY) && back == nil {
-			return errInUse
-		}
-		return errors.Join(err, back)
-	}
-	device.Close() // the last: it lets go of the file
+// growUnused has the file system fill its file while nobody has it, and says how large that is. A copy grows, and takes the place of the file when it
+// is whole.
+func growUnused(ctx context.Context, path string) (size int64, err error) {
 	file, half := path+imageSuffix, path+".half"
 	for _, step := range [][]string{
 		{"cp", "--sparse=always", "--reflink=auto", file, half},
@@ -137,27 +123,14 @@ func growUnused(ctx context.Context, path string, device *os.File) error {
 	if err == nil {
 		err = errors.Join(syncFile(half), os.Rename(half, file))
 	}
-	return errors.Join(err, gone(os.Remove(half)), mountImage(path))
-}
-
-// Until when, and how often, a device is tried that a pod which ends just now still has: the kernel takes away the mounts of its containers after
-// their last process. A pod that starts in its place finds nothing mounted meanwhile, and tries again by itself.
-const (
-	endsWithin = time.Second
-	endsPause  = 20 * time.Millisecond
-)
-
-// alone waits until nobody has a device mounted, in whatever namespace.
-func alone(device *os.File) error {
-	for end := time.Now().Add(endsWithin); ; time.Sleep(endsPause) {
-		file, err := os.OpenFile(device.Name(), os.O_RDWR|unix.O_EXCL, 0)
-		if err == nil {
-			return file.Close()
-		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return err
-		}
+	if err := errors.Join(err, gone(os.Remove(half))); err != nil {
+		return 0, err
 	}
+	is, err := os.Lstat(file)
+	if err != nil {
+		return 0, err
+	}
+	return is.Size(), nil
 }
 
 // run calls a program of e2fsprogs, or of coreutils.

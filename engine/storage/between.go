@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+)
+
+// waits has a volume grow between two of its pods, once at a time: the claim is queued when that is over, done or not.
+func (g *grower) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
+	name := cache.MetaObjectToName(claim)
+	g.images.Lock()
+	defer g.images.Unlock()
+	if g.waiting[name] {
+		return
+	}
+	g.waiting[name] = true
+	go func() {
+		err := g.between(ctx, claim)
+		g.images.Lock()
+		delete(g.waiting, name)
+		g.images.Unlock()
+		g.queued(claim, err)
+	}()
+}
+
+// between waits until the pods of a claim end, keeps those from the volume that are to start meanwhile, and makes its file system larger when nobody
+// has it any more. A pod that finds nothing mounted tries again by itself.
+func (g *grower) between(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if err := g.untilFree(ctx, claim); err != nil {
+		return err
+	}
+	claim, err := g.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	if err != nil || !grows(claim) {
+		return err
+	}
+	v, err := g.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	path, is := g.image(v)
+	if !is {
+		return nil
+	}
+	err = g.unmounted(ctx, path)
+	g.images.Lock() // not before: others' volumes are made meanwhile
+	defer g.images.Unlock()
+	if _, deleted := os.Lstat(path + imageSuffix); errors.Is(deleted, fs.ErrNotExist) {
+		return nil
+	}
+	var size int64
+	if err == nil {
+		size, err = growUnused(ctx, path)
+	}
+	if err = errors.Join(err, mountImage(path)); err != nil {
+		return fmt.Errorf("volume %s: make it larger: %w", filepath.Base(path), err)
+	}
+	g.grown[cache.MetaObjectToName(claim)] = size
+	return nil
+}
+
+// untilFree waits until no pod has the claim on this node but such as end.
+func (g *grower) untilFree(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	pods, here := g.client.CoreV1().Pods(claim.Namespace), fields.OneTermEqualSelector("spec.nodeName", g.node).String()
+	list := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = here
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = here
+			return pods.Watch(ctx, o)
+		},
+	}, g.client)
+	var now cache.Store
+	_, err := toolswatch.UntilWithSync(ctx, list, &corev1.Pod{},
+		func(s cache.Store) (bool, error) { now = s; return free(now.List(), claim.Name), nil },
+		func(watch.Event) (bool, error) { return free(now.List(), claim.Name), nil })
+	return err
+}
+
+// free reports whether each of the pods that has the claim ends, or did.
+func free(pods []any, claim string) bool {
+	for _, o := range pods {
+		pod := o.(*corev1.Pod)
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim || v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// For how long a volume is kept from pods that start while others end, and how often its device is tried: nobody tells what is mounted in the
+// namespaces of containers, whose mounts the kernel takes away after their last process.
+const (
+	endsWithin = time.Minute
+	endsPause  = 50 * time.Millisecond
+)
+
+// unmounted takes the mount away that is no pod's, and waits until nobody has the file system mounted, in whatever namespace. Its caller mounts it again,
+// whatever happened.
+func (g *grower) unmounted(ctx context.Context, path string) error {
+	g.images.Lock()
+	device, err := unmount(path)
+	g.images.Unlock()
+	if err != nil {
+		return err
+	}
+	defer device.Close() // the last: it lets go of the file
+	err = wait.PollUntilContextTimeout(ctx, endsPause, endsWithin, true, func(context.Context) (bool, error) {
+		only, err := os.OpenFile(device.Name(), os.O_RDONLY|unix.O_EXCL, 0)
+		if errors.Is(err, unix.EBUSY) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, only.Close()
+	})
+	if wait.Interrupted(err) {
+		return errInUse
+	}
+	return err
+}
+
+// unmount takes the mount at path away, and gives the device that was mounted there.
+func unmount(path string) (*os.File, error) {
+	device, err := loopAt(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
+		device.Close()
+		if errors.Is(err, unix.EBUSY) {
+			return nil, errInUse
+		}
+		return nil, fmt.Errorf("unmount: %w", err)
+	}
+	return device, nil
+}
+
+// queued has a claim looked at once more whose volume was to grow between two pods.
+func (g *grower) queued(claim *corev1.PersistentVolumeClaim, err error) {
+	name := cache.MetaObjectToName(claim)
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		g.queue.Add(name)
+	case errors.Is(err, errInUse):
+		g.queue.AddAfter(name, time.Second)
+	default:
+		g.failed(claim, err)
+	}
+}
