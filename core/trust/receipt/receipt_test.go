@@ -209,7 +209,7 @@ func TestReceiptsOfTrafficAreOfTheirOwnVersion(t *testing.T) {
 	if read, err := s.Verify(party); err != nil || read.Version != Version2 || read.Total != "0.15" {
 		t.Errorf("%+v, %v", read, err)
 	}
-	s.Signature = bob.Sign(message(Version, s.Document))
+	s = Signed(canonical.Sign(s.Document, Version, bob))
 	if _, err := s.Verify(party); err == nil {
 		t.Error("signed as of another version, it is good")
 	}
