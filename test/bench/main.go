@@ -79,6 +79,7 @@ var groups = []group{
 	{name: "moves", what: "a volume with a file of a gigabyte goes to a peer and home", peered: true, run: moves},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
+	{name: "broker", what: "one pod at home, at a peer, and by way of a broker, in a lab of three", run: broker},
 	{name: "rollout", what: "a Deployment on two peers to a new image that only home has, in a lab of three", run: rollout},
 	{name: "nodes", what: "from each node of a cluster of three, through its gateway, to a laptop", run: nodes},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},

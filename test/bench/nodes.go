@@ -57,7 +57,7 @@ func nodes(ctx context.Context, r *rig) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := accept(ctx, bob.Laptop, alice.Laptop); err != nil {
+	if err := accept(ctx, bob.Laptop, alice.Laptop, "--cpu", "400m", "--memory", "512Mi", "--pods", "40"); err != nil {
 		return fmt.Errorf("bob and alice: %w", err)
 	}
 	other := map[string]string{"corp-2": "corp-3", "corp-3": "corp-2"}[gateway]

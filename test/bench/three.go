@@ -92,6 +92,22 @@ func (home *rig) farAndNear(ctx context.Context, r *rig, how string, at map[stri
 
 // three brings up a lab of three laptops, where alice consumes from bob and carol, with her namespace offloaded. Call down in any case.
 func three(ctx context.Context, r *rig, name string) (home *rig, down func() error, err error) {
+	if home, down, err = threeUp(ctx, r, name); err != nil {
+		return nil, down, err
+	}
+	for _, provider := range []string{"bob", "carol"} {
+		if err := accept(ctx, home.lab.Laptop("alice"), home.lab.Laptop(provider), "--cpu", "400m", "--memory", "512Mi", "--pods", "40"); err != nil {
+			return nil, down, fmt.Errorf("alice and %s: %w", provider, err)
+		}
+	}
+	if err := home.ensureNamespace(ctx); err != nil {
+		return nil, down, err
+	}
+	return home, down, says(home.alice.Kith(ctx, "offload", namespace))
+}
+
+// threeUp brings up a lab of three laptops that have no contracts. Call down in any case.
+func threeUp(ctx context.Context, r *rig, name string) (home *rig, down func() error, err error) {
 	down = func() error { return nil }
 	dir, err := os.MkdirTemp("", "kith-bench")
 	if err != nil {
@@ -116,28 +132,17 @@ func three(ctx context.Context, r *rig, name string) (home *rig, down func() err
 	if home.bob, err = connect(l.Laptop("bob")); err != nil {
 		return nil, down, err
 	}
-	for _, provider := range []string{"bob", "carol"} {
-		if err := accept(ctx, l.Laptop("alice"), l.Laptop(provider)); err != nil {
-			return nil, down, fmt.Errorf("alice and %s: %w", provider, err)
-		}
-	}
-	if err := home.ensureNamespace(ctx); err != nil {
-		return nil, down, err
-	}
-	if out, err := home.alice.Kith(ctx, "offload", namespace); err != nil {
-		return nil, down, fmt.Errorf("%w\n%s", err, out)
-	}
 	return home, down, nil
 }
 
 // accept has a provider accept what a consumer asks for, by the commands that their owners would use.
-func accept(ctx context.Context, consumer, provider *lab.Laptop) error {
+func accept(ctx context.Context, consumer, provider *lab.Laptop, amounts ...string) error {
 	what := func(what string, is func() bool) error {
 		_, err := until(ctx, what, is)
 		return err
 	}
 	if err := what("it asks", func() bool {
-		_, err := consumer.Kith(ctx, "peer", provider.Name(), "--cpu", "400m", "--memory", "512Mi", "--pods", "40", "--wait=false")
+		_, err := consumer.Kith(ctx, append([]string{"peer", provider.Name(), "--wait=false"}, amounts...)...)
 		time.Sleep(200 * time.Millisecond) // questions have a rate
 		return err == nil
 	}); err != nil {

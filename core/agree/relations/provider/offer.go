@@ -150,14 +150,22 @@ func (p *Provider) policyFor(ctx context.Context, now *ledger.Snapshot, peer *v1
 
 // promised are the amounts of contracts with other peers: all, and those under the same policy, which so many peers hold.
 func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, peers int) {
-	holders := map[string]bool{}
+	holders, names := map[string]bool{}, make(map[string]*v1alpha1.Peer, len(now.Peers))
+	for _, other := range now.Peers {
+		names[other.Name] = other
+	}
+	choose := sharing.NewChooser(p.policies(ctx, now, policy))
 	for _, ctr := range now.Contracts {
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
 		}
 		all = append(all, ctr.Spec.Resources)
-		other := cmp.Or(now.PeerNamed(ctr.Spec.Peer), &v1alpha1.Peer{})
-		if used, err := p.policyFor(ctx, now, other); err != nil || used == nil || used.Name != policy.Name {
+		other := cmp.Or(names[ctr.Spec.Peer], &v1alpha1.Peer{})
+		if p.tetheredTo(other.Spec.ID) {
+			if policy.Name != wholeName {
+				continue
+			}
+		} else if used := choose.Of(other); used == nil || used.Name != policy.Name {
 			continue
 		}
 		same, holders[ctr.Spec.Peer] = append(same, ctr.Spec.Resources), true
@@ -178,6 +186,19 @@ func (p *Provider) classes(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// policies are all there are. A memory that does not have yet the one that an offer is made under has them read anew.
+func (p *Provider) policies(ctx context.Context, now *ledger.Snapshot, under *v1alpha1.SharingPolicy) []v1alpha1.SharingPolicy {
+	if under.Name == wholeName || slices.ContainsFunc(now.Policies, func(known v1alpha1.SharingPolicy) bool { return known.Name == under.Name }) {
+		return now.Policies
+	}
+	var fresh v1alpha1.SharingPolicyList
+	if err := p.Fresh.List(ctx, &fresh); err != nil {
+		p.Log.Debug("the sharing policies are those of a moment ago", "err", err)
+		return now.Policies
+	}
+	return fresh.Items
 }
 
 // Supply is what there is to promise here, but for what is granted of it.

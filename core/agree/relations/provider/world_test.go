@@ -40,7 +40,7 @@ type world struct {
 }
 
 // newWorld makes a provider of one node with 8 cpu, who shares half of it.
-func newWorld(t *testing.T, objects ...client.Object) *world {
+func newWorld(t testing.TB, objects ...client.Object) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, v1alpha1.AddToScheme} {
@@ -124,7 +124,7 @@ func (d *world) requests(t *testing.T) []v1alpha1.PeeringRequest {
 	return list.Items
 }
 
-func load(t *testing.T) *identity.Identity {
+func load(t testing.TB) *identity.Identity {
 	t.Helper()
 	who, err := identity.Load(t.TempDir())
 	if err != nil {
