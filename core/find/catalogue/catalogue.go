@@ -104,8 +104,9 @@ func (c *Catalogue) look(ctx context.Context) (all []listed) {
 }
 
 // ask asks those of whom it is time.
+// A look that is given up does not end it: else who hangs up could have them asked again and again.
 func (c *Catalogue) ask(looks context.Context, providers []Provider) {
-	ctx, cancel := context.WithTimeout(looks, askTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(looks), askTime)
 	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(askMany)
@@ -118,9 +119,6 @@ func (c *Catalogue) ask(looks context.Context, providers []Provider) {
 		}
 		group.Go(func() error {
 			signed, err := p.Ask(ctx)
-			if looks.Err() != nil {
-				return nil // whoever looked went away: the next one asks
-			}
 			var until time.Time
 			if err == nil {
 				until = c.checked(p.ID, signed)

@@ -133,6 +133,22 @@ func TestAllThatListThemselvesAreShown(t *testing.T) {
 	}
 }
 
+// Who hangs up has nobody asked once more.
+func TestWhoHangsUpHasNobodyAskedAgain(t *testing.T) {
+	m := newMarket(t, 2)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		m.Page(gone, identity.ID{1}, identity.ID{})
+	}
+	if n := m.providers[0].asked; n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	if all := m.read(); len(all) != 2 {
+		t.Errorf("%d are shown", len(all))
+	}
+}
+
 // Who does not answer stays listed until its word runs out; who lists itself no more is gone a minute later, and who is no peer any more at once.
 func TestWhoListsItselfNoMoreIsNotShown(t *testing.T) {
 	m := newMarket(t, 3)

@@ -6,16 +6,13 @@ import "sync/atomic"
 // sent them: without what the tunnel adds. It outlives tables.
 type Carried struct{ Here, There atomic.Uint64 }
 
-// here counts a packet of a peer's guests here.
-func (tn *tunnel) here(p []byte) {
-	if tn.carried != nil {
+// count counts a packet of a peer's guests here, or of our guests at the peer.
+func (tn *tunnel) count(whose kind, p []byte) {
+	switch {
+	case tn.carried == nil:
+	case whose == here:
 		tn.carried.Here.Add(uint64(len(p)))
-	}
-}
-
-// there counts a packet of our guests at the peer.
-func (tn *tunnel) there(p []byte) {
-	if tn.carried != nil {
+	default:
 		tn.carried.There.Add(uint64(len(p)))
 	}
 }

@@ -101,3 +101,52 @@ func TestBothSidesCountTheSameOfIPv6(t *testing.T) {
 		t.Errorf("carol's: home counts %d, the provider %d", h, p)
 	}
 }
+
+// What goes on counts once under each of the two contracts, and both sides of each count the same; between two guests of a home under those with their
+// providers alone. What has no session is not sent, and does not count.
+func TestWhatGoesOnCountsOnce(t *testing.T) {
+	bob, carol := brokered()
+	ofAlice, atCarol, atDave := &Carried{}, &Carried{}, &Carried{}
+	set := func(t *Table, of string, c *Carried) { t.find(netplan.Number(netip.MustParseAddr(of))).to.carried = c }
+	set(bob, "10.127.0.9", ofAlice)
+	set(bob, "10.127.0.70", atCarol)
+	set(bob, "10.127.0.100", atDave)
+	carols := &Carried{}
+	set(carol, "10.128.0.9", carols)
+	set(carol, "10.127.0.70", carols)
+	udp := func(src, dst string) []byte { return ipv4Packet(src, dst, protoUDP, udpSegment(40000, 80, make([]byte, 72))) } // 100 bytes in all
+	want := func(what string, alice, there, dave, provider uint64) {
+		t.Helper()
+		if got := [...]uint64{ofAlice.Here.Load(), atCarol.There.Load(), atDave.There.Load(), carols.Here.Load()}; got != [...]uint64{alice, there, dave, provider} {
+			t.Errorf("%s: of alice %d, at carol %d, at dave %d, and carol counts %d; want %d, %d, %d, %d", what, got[0], got[1], got[2], got[3], alice, there, dave, provider)
+		}
+		if n := ofAlice.There.Load() + atCarol.Here.Load() + atDave.Here.Load() + carols.There.Load(); n != 0 {
+			t.Errorf("%s: %d are counted on the wrong side", what, n)
+		}
+	}
+	in := sentBy("10.127.0.0/24", udp("10.42.0.5", "10.127.0.70"))
+	if v, onward := bob.Ingress(in); v != Pass || !onward {
+		t.Fatal(verdictNames[v])
+	}
+	if v, _ := carol.Ingress(in); v != Pass {
+		t.Fatal(verdictNames[v])
+	}
+	want("from home to a guest that went on", 100, 100, 0, 100)
+	back, v := leave(carol, udp("10.127.0.70", "10.42.0.5"))
+	if v != Pass {
+		t.Fatal(verdictNames[v])
+	}
+	if v, onward := bob.Ingress(sentBy("10.127.8.0/24", back[Header:])); v != Pass || !onward {
+		t.Fatal(verdictNames[v])
+	}
+	want("and back", 200, 200, 0, 200)
+	if v, onward := bob.Ingress(sentBy("10.127.8.0/24", udp("10.127.0.70", "10.127.0.100"))); v != Pass || !onward {
+		t.Fatal(verdictNames[v])
+	}
+	want("from one provider to the other", 200, 300, 100, 200)
+	carol.find(netplan.Number(netip.MustParseAddr("10.127.0.70"))).to.up.Store(false)
+	if _, v := leave(carol, udp("10.127.0.70", "10.42.0.5")); v != Pass {
+		t.Fatal(verdictNames[v])
+	}
+	want("without a session", 200, 300, 100, 200)
+}

@@ -31,55 +31,54 @@ func (t *Table) Egress(b []byte) (v Verdict, up bool) {
 	if icmpKind(p, ihl) == icmpRedirect {
 		return dropRedirect, false
 	}
-	tn, v := t.leaving(p, ihl, src, dst)
+	tn, whose, v := t.leaving(p, ihl, src, dst)
 	if v != Pass {
 		return v, false
 	}
 	clampMSS(p, ihl, tn.mss)
+	if up = tn.up.Load(); up { // most of what waits for a session is never sent
+		tn.count(whose, p)
+	}
 	tn.wrap(b)
-	return Pass, tn.up.Load()
+	return Pass, up
 }
 
-// leaving finds the peer a packet goes to, and gives the packet the addresses it has there.
-func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
+// leaving finds the peer a packet goes to, and gives the packet the addresses it has there. whose are the guests that it is of or for: those of that
+// peer here, or ours there.
+func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (to *tunnel, whose kind, v Verdict) {
 	if from := t.find(src); from != nil && from.kind == here && from.to.guests == nil {
 		if from.to.relays { // to one that went on, of the same home
 			if to := t.find(dst); to != nil && to.kind == relayed && to.home == from.to && to.to != nil {
-				to.to.there(p)
-				return to.to, Pass
+				return to.to, there, Pass
 			}
 		}
 		if !within(from.to.space, dst) {
-			return nil, dropPeer
+			return nil, here, dropPeer
 		}
-		to := from.to.towards(dst, len(p))
-		to.here(p)
-		return to, Pass
+		return from.to.towards(dst, len(p)), here, Pass
 	}
-	to := t.find(dst)
-	if to == nil || to.kind == here || to.kind == relayed {
-		return nil, dropPeer
+	at := t.find(dst)
+	if at == nil || at.kind == here || at.kind == relayed {
+		return nil, there, dropPeer
 	}
-	if !within(t.pods, src) && !(to.kind == there && t.guestAt(src) != nil) {
+	if !within(t.pods, src) && !(at.kind == there && t.guestAt(src) != nil) {
 		if !t.speakAsGateway(p, ihl, src) {
-			return nil, dropSource
+			return nil, there, dropSource
 		}
 		src = t.self
 	}
-	if to.kind == alias {
-		guests, home := &to.to.backward, match(to.to.real, dst)
-		if to.to.guests == nil {
-			guests = to.to.sharers[src]
+	if at.kind == alias {
+		guests, home := &at.to.backward, match(at.to.real, dst)
+		if at.to.guests == nil {
+			guests = at.to.sharers[src]
 		}
 		if guests == nil || home == nil || !guests.has(src) {
-			return nil, dropSource
+			return nil, there, dropSource
 		}
 		move(p, ihl, guests, home)
-		to.to.here(p)
-	} else {
-		to.to.there(p)
+		return at.to, here, Pass
 	}
-	return to.to, Pass
+	return at.to, there, Pass
 }
 
 // guestAt gives the peer at which an address is one of our guests', or nil.
@@ -111,13 +110,20 @@ func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 		return dropRedirect, false
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
-	if next, v, is := t.relaying(tn, p, ihl, src, dst); is {
-		if v != Pass || next == nil {
+	if next, home, v, is := t.relaying(tn, p, ihl, src, dst); is {
+		if v != Pass {
 			return v, false
+		}
+		if next == nil { // to a guest here of the same home, which sees nothing of it
+			tn.count(there, p)
+			return Pass, false
 		}
 		clampMSS(p, ihl, tn.mss)
 		if !next.onward(b, p, ihl) { // the kernel would read its addresses as ours
 			return dropPeer, false
+		}
+		for _, side := range [...]*tunnel{tn, next} {
+			side.count(sideOf(side, home), p)
 		}
 		return Pass, true
 	}
@@ -126,54 +132,55 @@ func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 		return v, false
 	}
 	clampMSS(p, ihl, tn.mss)
-	return Pass, next != nil && next.onward(b, p, ihl)
+	if next == nil || !next.onward(b, p, ihl) {
+		return Pass, false
+	}
+	next.count(there, p)
+	return Pass, true
+}
+
+// sideOf says whose guests are meant at a side of what is relayed: here those of the home, there our own.
+func sideOf(side, home *tunnel) kind {
+	if side == home {
+		return here
+	}
+	return there
 }
 
 // relaying decides about packets of and for guests that went on from here, in both directions, and reports whether it is one: they have their home's
 // addresses, which mean something else here, so but for those to and from other guests of that home here the kernel never sees them. next is where
-// it goes on to; nil: to such a guest. It counts under both contracts, but between two guests of the home not under that with the home, which sees
-// nothing of it.
-func (t *Table) relaying(tn *tunnel, p []byte, ihl int, src, dst uint32) (next *tunnel, v Verdict, is bool) {
+// it goes on to; nil: to such a guest. home is whose guests they are.
+func (t *Table) relaying(tn *tunnel, p []byte, ihl int, src, dst uint32) (next, home *tunnel, v Verdict, is bool) {
 	if !t.relays {
-		return nil, Pass, false
+		return nil, nil, Pass, false
 	}
 	if tn.relays {
 		if to := t.find(dst); to != nil && to.kind == relayed && to.home == tn {
 			switch {
 			case !within(tn.space, src):
-				return nil, dropSender, true
+				return nil, tn, dropSender, true
 			case to.to == nil:
-				return nil, dropPeer, true
+				return nil, tn, dropPeer, true
 			}
-			tn.here(p)
-			to.to.there(p)
-			return to.to, Pass, true
+			return to.to, tn, Pass, true
 		}
 	}
 	from := t.find(src)
 	if from == nil || from.kind != relayed || from.to != tn || within(tn.space, src) {
-		return nil, Pass, false
+		return nil, nil, Pass, false
 	}
 	switch to := t.find(dst); {
 	case to != nil && to.kind == here && to.to == from.home:
-		v := t.fence(p, ihl, dst, false)
-		if v == Pass {
-			tn.there(p)
-		}
-		return nil, v, true
+		return nil, from.home, t.fence(p, ihl, dst, false), true
 	case to != nil && to.kind == relayed && to.home == from.home:
 		if to.to == nil || to.to == tn {
-			return nil, dropPeer, true
+			return nil, from.home, dropPeer, true
 		}
-		tn.there(p)
-		to.to.there(p)
-		return to.to, Pass, true
+		return to.to, from.home, Pass, true
 	case within(from.home.space, dst):
-		tn.there(p)
-		from.home.here(p)
-		return from.home, Pass, true
+		return from.home, from.home, Pass, true
 	}
-	return nil, dropDestination, true
+	return nil, from.home, dropDestination, true
 }
 
 // arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
@@ -195,11 +202,11 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 		case to.kind == here && (to.to == tn || to.to.by == tn):
 			v := t.toGuest(to.to, p, ihl, src, dst)
 			if v == Pass {
-				to.to.here(p)
+				to.to.count(here, p)
 			}
 			return nil, v
 		case to.kind == there && t.guestAt(src) == tn:
-			tn.there(p)
+			tn.count(there, p)
 			return to.to, Pass
 		case to.kind == there:
 			return nil, dropSender
@@ -213,7 +220,7 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 		return nil, dropDestination
 	}
 	if v = t.fence(p, ihl, dst, true); v == Pass {
-		tn.there(p)
+		tn.count(there, p)
 	}
 	return nil, v
 }
@@ -229,7 +236,6 @@ func (tn *tunnel) onward(b, p []byte, ihl int) bool {
 	p[atTTL]--
 	adjust(p, 10, deltaAt(atTTL, was, binary.BigEndian.Uint16(p[atTTL:])))
 	clampMSS(p, ihl, tn.mss)
-	tn.there(p)
 	tn.wrap(b)
 	return true
 }

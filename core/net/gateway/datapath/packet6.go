@@ -23,34 +23,33 @@ func (t *Table) egress6(b, p []byte) (v Verdict, up bool) {
 	if icmp6Kind(p, h) == icmpRedirect {
 		return dropNeighbour, false
 	}
-	tn, v := t.leaving6(p, h, src, dst)
+	tn, whose, v := t.leaving6(p, h, src, dst)
 	if v != Pass {
 		return v, false
 	}
 	tn.clamp6(p, h)
+	if up = tn.up.Load(); up {
+		tn.count(whose, p)
+	}
 	tn.wrap6(b)
-	return Pass, tn.up.Load()
+	return Pass, up
 }
 
-// leaving6 finds the peer a packet goes to.
-func (t *Table) leaving6(p []byte, h head6, src, dst addr6) (*tunnel, Verdict) {
+// leaving6 finds the peer a packet goes to, and whose guests it is of or for, as leaving does.
+func (t *Table) leaving6(p []byte, h head6, src, dst addr6) (to *tunnel, whose kind, v Verdict) {
 	if from := t.six.find(src); from != nil && from.kind == here {
 		if !within6(from.to.six.space, dst) {
-			return nil, dropPeer
+			return nil, here, dropPeer
 		}
-		to := from.to.towards6(dst, len(p))
-		to.here(p)
-		return to, Pass
+		return from.to.towards6(dst, len(p)), here, Pass
 	}
-	to := t.six.guestAt(dst)
-	if to == nil {
-		return nil, dropPeer
+	if to = t.six.guestAt(dst); to == nil {
+		return nil, there, dropPeer
 	}
 	if !within6(t.six.pods, src) && t.six.guestAt(src) == nil && !t.speakAsGateway6(p, h, src) {
-		return nil, dropSource
+		return nil, there, dropSource
 	}
-	to.there(p)
-	return to, Pass
+	return to, there, Pass
 }
 
 // ingress6 is Ingress for what is inside a header of protoIPv6.
@@ -70,7 +69,11 @@ func (t *Table) ingress6(tn *tunnel, b, p []byte) (v Verdict, onward bool) {
 		return v, false
 	}
 	tn.clamp6(p, h)
-	return Pass, next != nil && next.onward6(b, p, h)
+	if next == nil || !next.onward6(b, p, h) {
+		return Pass, false
+	}
+	next.count(there, p)
+	return Pass, true
 }
 
 // arriving6 decides whether a packet of a peer may come in, as arriving does.
@@ -93,11 +96,11 @@ func (t *Table) arriving6(tn *tunnel, p []byte, h head6, src, dst addr6) (onward
 			}
 			v := t.fence6(p, h, dst, false)
 			if v == Pass {
-				tn.here(p)
+				tn.count(here, p)
 			}
 			return nil, v
 		case to.kind == there && t.six.guestAt(src) == tn:
-			tn.there(p)
+			tn.count(there, p)
 			return to.to, Pass
 		case to.kind == there:
 			return nil, dropSender
@@ -111,7 +114,7 @@ func (t *Table) arriving6(tn *tunnel, p []byte, h head6, src, dst addr6) (onward
 		return nil, dropDestination
 	}
 	if v = t.fence6(p, h, dst, true); v == Pass {
-		tn.there(p)
+		tn.count(there, p)
 	}
 	return nil, v
 }
@@ -158,7 +161,6 @@ func (tn *tunnel) onward6(b, p []byte, h head6) bool {
 	}
 	p[atHopLimit]--
 	tn.clamp6(p, h)
-	tn.there(p)
 	tn.wrap6(b)
 	return true
 }
