@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,9 @@ func (c *Claims) grow(ctx context.Context, terms *grants.Terms, is *corev1.Persi
 		return state, nil
 	}
 	class, err := c.class(ctx, classOf(is))
+	if _, gone := errors.AsType[*api.Error](err); gone && size.Cmp(asks) <= 0 { // the claim keeps the volume that it has, and pods start with it
+		return state, nil
+	}
 	if err != nil {
 		return state, err
 	}

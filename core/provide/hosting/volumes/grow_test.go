@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -76,6 +77,22 @@ func TestWhetherAClaimGrowsIsAMatterOfTheClass(t *testing.T) {
 		if size := p.volume("pv-1").Spec.Capacity.Storage().String(); size != c.asks {
 			t.Errorf("%s: its volume is said to have %s", provisioner, size)
 		}
+	}
+}
+
+// A claim whose volume is still to grow keeps that when the class is gone meanwhile: pods start with it. More it does not get.
+func TestAClaimThatGrowsOutlivesItsClass(t *testing.T) {
+	p := newProvider(t)
+	p.want(200, "", "PUT", "bob", "bob-1", "data", uid, "2Gi")
+	p.bind("bob", "data", "pv-1")
+	p.want(200, `{"phase":"Bound","capacity":"2Gi"}`, "PUT", "bob", "bob-1", "data", uid, "4Gi")
+	if err := p.client.Delete(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path"}}); err != nil {
+		t.Fatal(err)
+	}
+	p.want(200, `{"phase":"Bound","capacity":"2Gi"}`, "PUT", "bob", "bob-1", "data", uid, "4Gi")
+	p.want(403, "no default storage class", "PUT", "bob", "bob-1", "data", uid, "5Gi")
+	if asks := p.asks("bob", "data"); asks != "4Gi" {
+		t.Errorf("it asks for %s", asks)
 	}
 }
 
