@@ -2,9 +2,12 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -154,10 +157,20 @@ func (c *Claims) folder(v *corev1.PersistentVolume, name string) (string, error)
 	if err == nil {
 		_, err = os.Stat(folder) // kithd may run where it does not see the node's disk
 	}
+	if errors.Is(err, fs.ErrNotExist) && inImage(folder) {
+		return "", &api.Error{Code: api.CodeNotReady, Message: "files of claim " + name, Reason: "its file system grows, or is not mounted yet", Do: "try again in a moment"}
+	}
 	if err != nil {
 		return "", &api.Error{Code: api.CodeForbidden, Message: "files of claim " + name, Reason: err.Error()}
 	}
 	return folder, nil
+}
+
+// inImage reports whether a folder is one in a file system of a guest's, which the engine keeps in a file and takes from its place while that grows
+// (engine/storage).
+func inImage(folder string) bool {
+	is, err := os.Lstat(filepath.Dir(folder) + ".img")
+	return err == nil && is.Mode().IsRegular()
 }
 
 // unused refuses while a pod has the claim.

@@ -174,6 +174,34 @@ func TestFilesOfAClaimGoOutAndIn(t *testing.T) {
 	}
 }
 
+// Files that are out of reach while their file system grows are to be had in a moment; those that are nowhere are not.
+func TestFilesOfAVolumeThatGrowsAreAskedForAgain(t *testing.T) {
+	p, at, root := newFiles(t)
+	folder := filepath.Join(root, "pvc-1_shop_data", "data")
+	p.want(200, "", "PUT", "bob", "bob-1", "data", uid, "6Gi")
+	p.filed(folder)
+	said := func(word string) {
+		t.Helper()
+		if conn, said := p.files(at, "bob", "data", uid, "from"); conn != nil || !strings.Contains(said, word) {
+			t.Errorf("%v %q, want %q", conn != nil, said, word)
+		}
+	}
+	said(`"code":"forbidden"`)
+	if err := os.WriteFile(filepath.Dir(folder)+".img", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said(`"code":"unavailable"`)
+	said("try again in a moment")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conn, no := p.files(at, "bob", "data", uid, "from")
+	if conn == nil {
+		t.Fatal(no)
+	}
+	conn.Close()
+}
+
 // What is kept since a contract ended goes out without one, to its consumer alone, and is deleted by its word.
 func TestKeptFilesGoOutWithoutAContract(t *testing.T) {
 	p, at, folder := newFiles(t)
