@@ -168,6 +168,6 @@ func (g *grower) queued(claim *corev1.PersistentVolumeClaim, err error) {
 	case errors.Is(err, errInUse):
 		g.queue.AddAfter(name, time.Second)
 	default:
-		g.failed(claim, err)
+		g.failed(name, claim, err)
 	}
 }

@@ -80,7 +80,9 @@ func (g *grower) next(ctx context.Context) bool {
 	}
 	defer g.queue.Done(name)
 	claim, err := g.client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if err == nil && grows(claim) {
+	if err != nil {
+		claim = nil // the client gives an empty one
+	} else if grows(claim) {
 		err = g.grow(ctx, claim)
 	}
 	switch {
@@ -94,15 +96,17 @@ func (g *grower) next(ctx context.Context) bool {
 	case errors.Is(err, errInUse):
 		g.waits(ctx, claim)
 	default:
-		g.failed(claim, err)
+		g.failed(name, claim, err)
 	}
 	return true
 }
 
-// failed says of a claim why its volume is not larger, and has it tried again.
-func (g *grower) failed(claim *corev1.PersistentVolumeClaim, err error) {
-	g.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", err.Error())
-	g.queue.AddRateLimited(cache.MetaObjectToName(claim))
+// failed says of a claim why its volume is not larger, unless it could not be read, and has it tried again.
+func (g *grower) failed(name cache.ObjectName, claim *corev1.PersistentVolumeClaim, err error) {
+	if claim != nil {
+		g.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", err.Error())
+	}
+	g.queue.AddRateLimited(name)
 }
 
 // grow makes the volume of a claim larger where its size is a limit, and says how large it is then: first of the volume, then of the claim.

@@ -12,11 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -101,6 +105,31 @@ func TestAClaimHasWhatItAsksFor(t *testing.T) {
 				t.Errorf("%s %s, want %s", of, on, c.want)
 			}
 		})
+	}
+}
+
+// A claim that could not be read for once is not forgotten, and nothing is said of a claim that nobody knows.
+func TestAClaimThatIsNotReadGrowsLater(t *testing.T) {
+	f := &folders{root: t.TempDir(), node: "alice"}
+	pv := provision(t, f)
+	is := growing(pv)
+	g := newGrower(f, pv, is)
+	g.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Millisecond, time.Millisecond))
+	defer g.queue.ShutDown()
+	said := record.NewFakeRecorder(100)
+	g.events = said
+	down := true
+	g.client.(*fake.Clientset).PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, k8sruntime.Object, error) {
+		defer func() { down = false }()
+		return down, nil, apierrors.NewTimeoutError("the server starts", 1)
+	})
+	g.queue.Add(cache.MetaObjectToName(is))
+	if g.next(t.Context()); len(said.Events) > 0 {
+		t.Errorf("said: %s", <-said.Events)
+	}
+	g.next(t.Context())
+	if _, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" {
+		t.Errorf("%s %s", of, on)
 	}
 }
 
