@@ -87,7 +87,7 @@ func formatted(ctx context.Context, program, path string, size int64) error {
 		return err
 	}
 	// Nothing is kept back for root: a guest's root is nobody here.
-	out, err := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,nodiscard", half).CombinedOutput()
+	out, err := output(exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,nodiscard", half))
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out)))
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -111,6 +112,9 @@ func resize(path string, device *os.File) error {
 // is whole.
 func growUnused(ctx context.Context, path string) (size int64, err error) {
 	file, half := path+imageSuffix, path+".half"
+	if err := gone(os.Remove(half)); err != nil { // cp would write into that one, which a program of before may have open
+		return 0, err
+	}
 	for _, step := range [][]string{
 		{"cp", "--sparse=always", "--reflink=auto", file, half},
 		{"e2fsck", "-f", "-p", half},
@@ -139,7 +143,7 @@ func run(ctx context.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, program, command[1:]...).CombinedOutput()
+	out, err := output(exec.CommandContext(ctx, program, command[1:]...))
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && command[0] == "e2fsck" && ended.ExitCode() == 1 { // it corrected something
 		return nil
@@ -148,6 +152,14 @@ func run(ctx context.Context, command []string) error {
 		return fmt.Errorf("%s: %w: %s", command[0], err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// output runs a program, and gives what it said. It ends with this process, however that ends: the next one may work on the same volume.
+func output(command *exec.Cmd) ([]byte, error) {
+	runtime.LockOSThread() // it would end with the thread that started it
+	defer runtime.UnlockOSThread()
+	command.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	return command.CombinedOutput()
 }
 
 func syncFile(path string) error {
