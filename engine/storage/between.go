@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
 )
 
 // waits has a volume grow between two of its pods, once at a time: the claim is queued when that is over, done or not.
@@ -76,7 +77,8 @@ func (g *grower) between(ctx context.Context, claim *corev1.PersistentVolumeClai
 
 // untilFree waits until no pod has the claim on this node but such as end.
 func (g *grower) untilFree(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	pods, here := g.client.CoreV1().Pods(claim.Namespace), fields.OneTermEqualSelector("spec.nodeName", g.node).String()
+	pods, here := g.client.CoreV1().Pods(claim.Namespace), fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", g.node),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
 	list := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = here
@@ -87,11 +89,51 @@ func (g *grower) untilFree(ctx context.Context, claim *corev1.PersistentVolumeCl
 			return pods.Watch(ctx, o)
 		},
 	}, g.client)
-	var now cache.Store
-	_, err := toolswatch.UntilWithSync(ctx, list, &corev1.Pod{},
-		func(s cache.Store) (bool, error) { now = s; return free(now.List(), claim.Name), nil },
-		func(watch.Event) (bool, error) { return free(now.List(), claim.Name), nil })
-	return err
+	changed := make(chan struct{}, 1)
+	change := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	now, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: list, ObjectType: &corev1.Pod{}, Transform: func(o any) (any, error) { return slim(o, claim.Name), nil },
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() }, DeleteFunc: func(any) { change() }},
+	})
+	within, stop := context.WithCancel(ctx)
+	var runs sync.WaitGroup
+	runs.Go(func() { informer.RunWithContext(within) })
+	defer runs.Wait()
+	defer stop()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return ctx.Err()
+	}
+	for !free(now.List(), claim.Name) {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// slim is what is kept of a pod to see whether it has a claim: a guest may have many pods, and many claims that wait for them.
+func slim(o any, claim string) any {
+	pod, is := o.(*corev1.Pod)
+	if !is {
+		return o
+	}
+	kept := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return isOf(pod, &v, claim) }); i >= 0 {
+		kept.Spec.Volumes = []corev1.Volume{{Name: pod.Spec.Volumes[i].Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}}}
+	}
+	return kept
 }
 
 // free reports whether each of the pods that has the claim ends, or did.
@@ -101,13 +143,16 @@ func free(pods []any, claim string) bool {
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		for _, v := range pod.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim || v.Ephemeral != nil && pod.Name+"-"+v.Name == claim {
-				return false
-			}
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return isOf(pod, &v, claim) }) {
+			return false
 		}
 	}
 	return true
+}
+
+// isOf reports whether a volume of a pod is that of a claim.
+func isOf(pod *corev1.Pod, v *corev1.Volume, claim string) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim || v.Ephemeral != nil && pod.Name+"-"+v.Name == claim
 }
 
 // For how long a volume is kept from pods that start while others end, and how often its device is tried: nobody tells what is mounted in the

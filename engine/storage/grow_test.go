@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -329,6 +330,40 @@ func TestWhoHasAClaim(t *testing.T) {
 		if got := free(c.pods, c.claim); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+		var slimmed []any
+		for _, pod := range c.pods {
+			slimmed = append(slimmed, slim(slim(pod, c.claim), c.claim))
+		}
+		if got := free(slimmed, c.claim); got != c.want {
+			t.Errorf("%s, by what is kept of it: %v", name, got)
+		}
+	}
+}
+
+// However large a guest makes its pods, what is kept of them while a claim waits is little.
+func TestLittleIsKeptOfPods(t *testing.T) {
+	large := strings.Repeat("x", 100<<10)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shop", UID: "1", ResourceVersion: "7", Annotations: map[string]string{"a": large}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Args: []string{large}}}},
+		Status:     corev1.PodStatus{Message: large},
+	}
+	for i := range 100 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: fmt.Sprint(i), VolumeSource: corev1.VolumeSource{
+			Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": large}}}}}})
+	}
+	kept := slim(pod, "shop-50").(*corev1.Pod)
+	if size := kept.Size(); size > 500 {
+		t.Errorf("%d bytes of %d are kept", size, pod.Size())
+	}
+	if kept.Namespace != "shop" || kept.Name != "shop" || kept.UID != "1" || kept.ResourceVersion != "7" {
+		t.Errorf("%+v", kept.ObjectMeta)
+	}
+	if free([]any{kept}, "shop-50") {
+		t.Error("it has the claim")
+	}
+	if last := (cache.DeletedFinalStateUnknown{Key: "shop/shop", Obj: kept}); slim(last, "shop-50") != any(last) {
+		t.Error("what is not a pod is changed")
 	}
 }
 
