@@ -32,12 +32,27 @@ func (g *grower) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	}
 	g.waiting[name] = true
 	go func() {
-		err := g.between(ctx, claim)
+		err := g.patiently(ctx, claim)
 		g.images.Lock()
 		delete(g.waiting, name)
 		g.images.Unlock()
 		g.queued(claim, err)
 	}()
+}
+
+// patiently tries between until the last pod has let go in time. Meanwhile the next one gets the volume.
+func (g *grower) patiently(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	for pause := triedAfter; ; pause = min(2*pause, triedMost) {
+		err := g.between(ctx, claim)
+		if !errors.Is(err, errSlow) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // between waits until the pods of a claim end, keeps those from the volume that are to start meanwhile, and makes its file system larger when nobody
@@ -162,6 +177,15 @@ const (
 	endsPause  = 50 * time.Millisecond
 )
 
+// How long the next pod has, after a last one that did not end within that, to find the volume mounted: kubelets try each two minutes at least.
+const (
+	triedAfter = 3 * time.Minute
+	triedMost  = time.Hour
+)
+
+// errSlow: the last pod takes longer to end than a volume is kept from the next one.
+var errSlow = fmt.Errorf("its last pod takes more than %s to end: %w", endsWithin, errInUse)
+
 // unmounted takes the mount away that is no pod's, and waits until nobody has the file system mounted, in whatever namespace. Its caller mounts it again,
 // whatever happened.
 func (g *grower) unmounted(ctx context.Context, path string) error {
@@ -183,7 +207,7 @@ func (g *grower) unmounted(ctx context.Context, path string) error {
 		return true, only.Close()
 	})
 	if wait.Interrupted(err) {
-		return errInUse
+		return errSlow
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -270,6 +271,49 @@ func TestAVolumeGrowsBetweenTwoPods(t *testing.T) {
 	if now, of, on := sizes(t, g); of != "64Mi" || on != "64Mi" || len(now.Status.Conditions) != 0 {
 		t.Errorf("%s %s, %+v", of, on, now.Status.Conditions)
 	}
+}
+
+// A pod that ends slowly keeps nobody from the volume for longer than a minute at once: between two tries kubelets find it mounted.
+func TestAPodThatEndsSlowlyDoesNotKeepTheNextFromTheVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		aside(t)
+		f := &folders{root: t.TempDir(), node: "alice"}
+		pv, data := guestsVolume(t, f)
+		is := growing(pv)
+		g := newGrower(f, pv, is)
+		old, begun := t.TempDir(), time.Now()
+		if err := unix.Mount(data, old, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(old, unix.MNT_DETACH)
+		if err := lengthen(filepath.Dir(data), 64<<20); err != nil {
+			t.Fatal(err)
+		}
+		kubelet := withMounts(func() (err error) {
+			for _, at := range []struct {
+				after   time.Duration
+				mounted bool
+			}{
+				{30 * time.Second, false}, {62 * time.Second, true}, {2 * time.Minute, true}, {230 * time.Second, true},
+				{255 * time.Second, false}, {310 * time.Second, true}, {10 * time.Minute, true},
+			} {
+				time.Sleep(time.Until(begun.Add(at.after)))
+				if _, is := os.Lstat(data); (is == nil) != at.mounted {
+					err = errors.Join(err, fmt.Errorf("after %s: %v", at.after, is))
+				}
+			}
+			return errors.Join(err, unix.Unmount(old, 0))
+		})
+		if err := g.patiently(t.Context(), is); err != nil {
+			t.Error(err)
+		}
+		if err := <-kubelet; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 12*time.Minute || g.grown[cache.MetaObjectToName(is)] != 64<<20 {
+			t.Errorf("after %s it has grown to %d", took, g.grown[cache.MetaObjectToName(is)])
+		}
+	})
 }
 
 // One that is killed while it keeps a volume from the next pod gives it back when it starts: the file system that the last pod still has, and no second.
