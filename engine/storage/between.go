@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,20 +72,57 @@ func (g *grower) between(ctx context.Context, claim *corev1.PersistentVolumeClai
 	if !is {
 		return nil
 	}
-	err = g.unmounted(ctx, path)
-	g.images.Lock() // not before: others' volumes are made meanwhile
-	defer g.images.Unlock()
-	if _, deleted := os.Lstat(path + imageSuffix); errors.Is(deleted, fs.ErrNotExist) {
-		return nil
+	if !g.copies.TryLock() { // not to take it from its pods while another's is copied; and then a pod may have it
+		g.copies.Lock()
+		defer g.copies.Unlock()
+		return errInUse
 	}
+	g.copies.Unlock()
+	if err := gone(roomForCopy(path)); err != nil {
+		return fmt.Errorf("volume %s: make it larger: %w", filepath.Base(path), err)
+	}
+	return g.apartFrom(ctx, cache.MetaObjectToName(claim), path)
+}
+
+// apartFrom makes a volume larger that it takes from its pods for that time. Others' volumes are made, made larger and removed meanwhile.
+func (g *grower) apartFrom(ctx context.Context, claim cache.ObjectName, path string) error {
+	if err := g.setApart(path); err != nil {
+		return gone(err) // deleted a moment ago
+	}
+	err := g.unmounted(ctx, path)
 	var size int64
-	if err == nil {
+	switch {
+	case err != nil:
+	case !g.copies.TryLock():
+		err = errInUse
+	default:
 		size, err = growUnused(ctx, path)
+		g.copies.Unlock()
 	}
+	g.images.Lock()
+	defer g.images.Unlock()
+	delete(g.apart, path)
 	if err = errors.Join(err, mountImage(path)); err != nil {
 		return fmt.Errorf("volume %s: make it larger: %w", filepath.Base(path), err)
 	}
-	g.grown[cache.MetaObjectToName(claim)] = size
+	g.grown[claim] = size
+	return nil
+}
+
+// setApart has nobody else mount a volume, or remove it.
+func (g *grower) setApart(path string) error {
+	g.images.Lock()
+	defer g.images.Unlock()
+	if _, err := os.Lstat(path + imageSuffix); err != nil {
+		return err
+	}
+	if g.apart[path] { // the claim that had it a moment ago has it grow
+		return errInUse
+	}
+	if g.apart == nil {
+		g.apart = map[string]bool{}
+	}
+	g.apart[path] = true
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,8 @@ type grower struct {
 	// Both are under the lock of the images.
 	waiting map[cache.ObjectName]bool  // those whose volumes grow between two pods
 	grown   map[cache.ObjectName]int64 // how large the volumes are that did, until the claims say so
+
+	copies sync.Mutex // one volume is copied at a time: it takes the room on the disk that it was seen to have
 }
 
 // watchGrowth has the claims of an informer grow until ctx ends. It begins before that is started.
@@ -155,7 +158,7 @@ func (g *grower) enlarge(claim cache.ObjectName, path string, size int64) error 
 	switch {
 	case g.grown[claim] >= size:
 		return nil
-	case g.waiting[claim]:
+	case g.waiting[claim], g.apart[path]:
 		if err := lengthen(path, size); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,16 +126,34 @@ func growUnused(ctx context.Context, path string) (size int64, err error) {
 		}
 	}
 	if err == nil {
-		err = errors.Join(syncFile(half), os.Rename(half, file))
+		err = syncFile(half)
 	}
-	if err := errors.Join(err, gone(os.Remove(half))); err != nil {
-		return 0, err
+	var is fs.FileInfo
+	if err == nil {
+		is, err = os.Lstat(half) // the file may be made longer again once it has its name
 	}
-	is, err := os.Lstat(file)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		size, err = is.Size(), os.Rename(half, file)
 	}
-	return is.Size(), nil
+	return size, errors.Join(err, gone(os.Remove(half)))
+}
+
+// keptFree is how much of the disk a copy leaves free, in hundredths: with less the kubelet removes images, and what others' volumes are to hold would
+// have no room.
+const keptFree = 5
+
+// roomForCopy says why a volume is not copied: what it takes is on the disk twice until the copy is in its place.
+func roomForCopy(path string) error {
+	var file unix.Stat_t
+	var disk unix.Statfs_t
+	if err := errors.Join(unix.Lstat(path+imageSuffix, &file), unix.Statfs(filepath.Dir(path), &disk)); err != nil {
+		return err
+	}
+	takes, free, kept := uint64(file.Blocks)*512, disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)/100*keptFree
+	if free < takes+kept {
+		return fmt.Errorf("a copy of it takes %d MB for a while, and of the %d MB that are free on the disk %d stay free: make room there, and it goes on", takes/1e6, free/1e6, kept/1e6)
+	}
+	return nil
 }
 
 // run calls a program of e2fsprogs, or of coreutils.

@@ -43,7 +43,8 @@ type folders struct {
 	// other is a node that joined, nil where there is none of that name.
 	other func(ctx context.Context, name string) (*corev1.Node, error)
 
-	images sync.Mutex // one is made, made larger or removed at a time
+	images sync.Mutex      // one is made, made larger or removed at a time
+	apart  map[string]bool // those that are taken from their pods to grow, by their paths; nobody else mounts or removes them
 }
 
 // Run provisions and deletes volumes below root until ctx ends; with agents, also on nodes that joined.
@@ -191,6 +192,9 @@ func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 	if path, is := f.image(volume); is {
 		f.images.Lock()
 		defer f.images.Unlock()
+		if f.apart[path] {
+			return fmt.Errorf("volume %s: its file system is made larger just now; it is removed after that", volume.Name)
+		}
 		return removeImage(path)
 	}
 	if volume.Spec.Local == nil || filepath.Dir(volume.Spec.Local.Path) != f.root {
