@@ -308,7 +308,7 @@ func (b *Book) answer(a *account, to receipt.Item) error {
 	if err := b.add(a, receipt.Entry{Answer: &s}); err != nil {
 		return err
 	}
-	b.settle(a, to.Receipt, said.Verdict, now)
+	b.settle(a, to.Receipt, said, now)
 	a.Sequence = to.Receipt.Sequence
 	return b.save(a)
 }

@@ -100,9 +100,9 @@ func (b *Book) carriedNow(a *account) uint64 {
 }
 
 // settle takes a receipt that was judged out of what is counted.
-func (b *Book) settle(a *account, r receipt.Receipt, verdict receipt.Verdict, now Instant) {
-	a.Meter.settle(r, verdict, now)
-	b.share(a, r)
+func (b *Book) settle(a *account, r receipt.Receipt, said receipt.Answer, now Instant) {
+	a.Meter.settle(r, said.Verdict, now)
+	b.share(a, r, said)
 }
 
 func (b *Book) path(id, of string) string { return filepath.Join(b.Dir, id+of) }
@@ -143,7 +143,7 @@ func (b *Book) open(a *account) (err error) {
 		case item.Answer == nil: // it is answered when the provider is asked next
 			return nil
 		default:
-			b.settle(a, item.Receipt, item.Answer.Verdict, a.Meter.At)
+			b.settle(a, item.Receipt, *item.Answer, a.Meter.At)
 		}
 		a.Sequence = item.Receipt.Sequence
 	}

@@ -128,6 +128,38 @@ func TestWhatNamespacesSpent(t *testing.T) {
 	}
 }
 
+// A provider that says more than was counted here, however much, takes no more out of a budget than was counted.
+func TestWhatIsDisputedIsSpentAsItWasCounted(t *testing.T) {
+	w := newWorld(t, map[string]string{"cpu": "1 EUR", "memory": "1 EUR"})
+	w.usesBy(map[string]Amounts{"shop": {"cpu": 1000}, "batch": {"cpu": 3000}})
+	w.pass(time.Hour) // 10:20
+	lie, _ := new(big.Int).SetString("1"+strings.Repeat("0", 32), 10)
+	for _, name := range []string{"cpu", "memory"} {
+		w.bob.accounts[w.doc.ID].Meter.Held[name] = lie
+	}
+	w.bob.accounts[w.doc.ID].Meter.Granted = nil // nor does it keep to what it granted
+	w.bob.mu.Lock()
+	if err := w.bob.close(w.bob.accounts[w.doc.ID], w.bob.now.Wall, false); err != nil {
+		t.Fatal(err)
+	}
+	w.bob.mu.Unlock()
+	if err := w.alice.Fetch(t.Context(), w.doc.ID); err != nil {
+		t.Fatal(err)
+	}
+	if chain, _ := w.file(w.alice); len(chain.Items) != 2 || chain.Items[1].Answer.Verdict != receipt.Disputed || len(chain.Items[1].Receipt.Total) < 20 {
+		t.Fatalf("%+v", chain.Items)
+	}
+	w.shares()
+	for range 2 { // as it came, and as it is read
+		for namespace, want := range map[string]string{"shop": "1.000", "batch": "3.000", "": "0.000"} {
+			if n, _, err := w.alice.Spent(namespace, "EUR", begin.Truncate(hour)); err != nil || n.FloatString(3) != want {
+				t.Errorf("%q spent %s, %v; want %s", namespace, n.FloatString(3), err, want)
+			}
+		}
+		w.alice.restarts(w, false)
+	}
+}
+
 // A free contract costs nothing, however much is used.
 func TestNothingIsSpentOfWhatIsFree(t *testing.T) {
 	w := newWorld(t, nil)

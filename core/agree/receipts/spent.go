@@ -104,24 +104,48 @@ func (b *Book) openSpent(a *account, now time.Time) error {
 	}
 	a.spent = []spending{}
 	for _, item := range a.chain.Items {
-		if used, known := kept[item.Receipt.Sequence]; known && now.Sub(item.Receipt.To) < spentFor {
-			a.spend(item.Receipt, used)
+		if used, known := kept[item.Receipt.Sequence]; known && item.Answer != nil && now.Sub(item.Receipt.To) < spentFor {
+			a.spend(item.Receipt, *item.Answer, used)
 		}
 	}
 	return nil
 }
 
-// spend notes what namespaces have of what a receipt comes to.
-func (a *account) spend(r receipt.Receipt, used map[string]receipt.Sums) {
-	if r.Total == "0" {
+// spend notes what namespaces have of what a receipt comes to: of one that was disputed no more than was counted here, or a provider could close all others
+// by what it says.
+func (a *account) spend(r receipt.Receipt, said receipt.Answer, used map[string]receipt.Sums) {
+	dues, total := r.Due, r.Total
+	if said.Verdict == receipt.Disputed {
+		var err error
+		if dues, total, _, err = receipt.Due(lesser(r.Used, said.Used), r.Prices); err != nil { // it was checked when it came
+			return
+		}
+	}
+	if total == "0" {
 		return
 	}
 	s := spending{to: r.To, currency: r.Currency, due: map[string]*big.Rat{}}
-	for _, share := range sharesOfDue(used, r.Due) {
+	for _, share := range sharesOfDue(used, dues) {
 		if n, ok := new(big.Rat).SetString(share.Total); ok {
 			s.due[share.Namespace] = n
 		}
 	}
 	a.spent = slices.DeleteFunc(a.spent, func(x spending) bool { return r.To.Sub(x.to) >= spentFor })
 	a.spent = append(a.spent, s)
+}
+
+// lesser is of each sum what both have.
+func lesser(a, b receipt.Sums) receipt.Sums {
+	out := receipt.Sums{}
+	for name, text := range a {
+		n, known := new(big.Int).SetString(text, 10)
+		m, counted := new(big.Int).SetString(b[name], 10)
+		if known && counted {
+			if n.Cmp(m) > 0 {
+				n = m
+			}
+			out[name] = n.String()
+		}
+	}
+	return out
 }
