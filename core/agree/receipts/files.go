@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,10 +62,10 @@ type account struct {
 	// pull is when to ask the provider next, and how long to wait after that.
 	pull      time.Time
 	pause     time.Duration
-	delivered bool          // the provider has all answers, and had no more receipts
-	asked     *rate.Limiter // by the consumer
-	carried   uint64        // bytes, when it was counted last
-	spent     []spending    // by namespaces, in receipts; nil until somebody asked
+	delivered bool                             // the provider has all answers, and had no more receipts
+	asked     *rate.Limiter                    // by the consumer
+	carried   uint64                           // bytes, when it was counted last
+	spent     map[spending]map[string]*big.Rat // by namespaces, in receipts; nil until somebody asked
 }
 
 // How often a consumer may ask for the receipts of a contract. Each time the file is read.
@@ -102,7 +103,7 @@ func (b *Book) carriedNow(a *account) uint64 {
 // settle takes a receipt that was judged out of what is counted.
 func (b *Book) settle(a *account, r receipt.Receipt, said receipt.Answer, now Instant) {
 	a.Meter.settle(r, said.Verdict, now)
-	b.share(a, r, said)
+	b.share(a, r, said, now.Wall)
 }
 
 func (b *Book) path(id, of string) string { return filepath.Join(b.Dir, id+of) }

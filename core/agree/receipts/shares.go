@@ -279,7 +279,7 @@ func (b *Book) readShares(id string) (map[int64]map[string]receipt.Sums, error) 
 }
 
 // share keeps the shares of a receipt. They are an estimate for the owner: what is signed does not wait for them.
-func (b *Book) share(a *account, r receipt.Receipt, said receipt.Answer) {
+func (b *Book) share(a *account, r receipt.Receipt, said receipt.Answer, now time.Time) {
 	used := a.Parts.settle(r)
 	if len(used) == 0 {
 		return
@@ -292,7 +292,7 @@ func (b *Book) share(a *account, r receipt.Receipt, said receipt.Answer) {
 		b.Log.Error("what namespaces have of a receipt was not noted", "contract", a.id, "receipt", r.Sequence, "err", err)
 	}
 	if a.spent != nil {
-		a.spend(r, said, used)
+		a.spend(r, said, used, now)
 	}
 }
 

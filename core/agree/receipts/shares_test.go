@@ -137,12 +137,7 @@ func TestWhatIsDisputedIsSpentAsItWasCounted(t *testing.T) {
 	for _, name := range []string{"cpu", "memory"} {
 		w.bob.accounts[w.doc.ID].Meter.Held[name] = lie
 	}
-	w.bob.accounts[w.doc.ID].Meter.Granted = nil // nor does it keep to what it granted
-	w.bob.mu.Lock()
-	if err := w.bob.close(w.bob.accounts[w.doc.ID], w.bob.now.Wall, false); err != nil {
-		t.Fatal(err)
-	}
-	w.bob.mu.Unlock()
+	w.closes()
 	if err := w.alice.Fetch(t.Context(), w.doc.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +152,72 @@ func TestWhatIsDisputedIsSpentAsItWasCounted(t *testing.T) {
 			}
 		}
 		w.alice.restarts(w, false)
+	}
+}
+
+// closes has bob make a receipt now, whatever he may.
+func (w *world) closes() {
+	w.t.Helper()
+	w.bob.mu.Lock()
+	defer w.bob.mu.Unlock()
+	a := w.bob.accounts[w.doc.ID]
+	a.Meter.Granted = nil
+	if err := w.bob.close(a, second(w.bob.now.Wall), false); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A provider may make receipts as it likes, also of no time at all: they take the room of one, and are of the hour in which they end.
+func TestManyReceiptsOfAnHourAreSpentTogether(t *testing.T) {
+	w := newWorld(t, map[string]string{"cpu": "1 EUR"})
+	w.usesBy(map[string]Amounts{"shop": {"cpu": 1000}})
+	w.pass(time.Hour)
+	spent := func(since time.Time, want string) {
+		t.Helper()
+		if n, _, err := w.alice.Spent("shop", "EUR", since); err != nil || n.FloatString(3) != want {
+			t.Errorf("spent %s, %v; want %s", n.FloatString(3), err, want)
+		}
+	}
+	ten := begin.Truncate(hour).Add(hour)
+	spent(ten, "0.333")
+	for range 50 {
+		for _, s := range []*side{w.alice, w.bob} {
+			s.now.Wall, s.now.Awake = s.now.Wall.Add(10*time.Second), s.now.Awake+10
+		}
+		w.look(w.bob)
+		w.closes()
+		w.closes()
+	}
+	if err := w.alice.Fetch(t.Context(), w.doc.ID); err != nil {
+		t.Fatal(err)
+	}
+	a := w.alice.accounts[w.doc.ID]
+	if n := len(a.chain.Items); n != 101 || len(a.spent) != 2 {
+		t.Errorf("%d receipts take the room of %d", n, len(a.spent))
+	}
+	spent(ten, "0.472") // 20 minutes, which bob's first of them has, and 10 seconds of each after it
+	spent(ten.Add(hour), "0.000")
+	for _, s := range []*side{w.alice, w.bob} { // both clocks were a year ahead for a while
+		s.now.Wall = s.now.Wall.AddDate(1, 0, 0)
+	}
+	w.pass(2 * time.Hour)
+	for _, s := range []*side{w.alice, w.bob} {
+		s.now.Wall = s.now.Wall.AddDate(-1, 0, 0)
+	}
+	w.look(w.alice)
+	if last := a.chain.Last().Receipt.To; last.Year() != 2027 {
+		t.Fatalf("ends at %s", last)
+	}
+	for range 2 {
+		a = w.alice.accounts[w.doc.ID]
+		n, _, err := w.alice.Spent("shop", "EUR", ten)
+		if want := big.NewRat(5, 1); err != nil || n.Cmp(want) > 0 {
+			t.Errorf("spent %s, %v", n.FloatString(3), err)
+		}
+		w.alice.restarts(w, false)
+	}
+	if n, _, err := w.alice.Spent("shop", "EUR", ten); err != nil || len(w.alice.accounts[w.doc.ID].spent) != 2 {
+		t.Errorf("%v, %v: %v", n, err, w.alice.accounts[w.doc.ID].spent)
 	}
 }
 

@@ -1,8 +1,8 @@
 package receipts
 
 import (
+	"maps"
 	"math/big"
-	"slices"
 	"time"
 
 	"kith.dev/core/trust/contract"
@@ -12,12 +12,14 @@ import (
 // spentFor is how far back it can be asked what was spent: the longest month.
 const spentFor = 32 * 24 * time.Hour
 
-// spending is what namespaces have of what a receipt comes to.
+// spending names the receipts that end in an hour, in a currency: together they take the room of one, however many a provider makes.
 type spending struct {
-	to       time.Time
+	until    time.Time // the end of the hour
 	currency string
-	due      map[string]*big.Rat // by namespace
 }
+
+// inTime reports whether an hour may be asked about. One that is far off comes of a clock that was wrong.
+func (s spending) inTime(now time.Time) bool { return now.Sub(s.until).Abs() < spentFor }
 
 // Spent is what pods of a namespace at peers came to in a currency since a moment, which is the begin of an hour at most spentFor ago, and what they come
 // to in an hour as they are now: by the receipts that end after that moment, and by what was counted here where there is none yet; traffic is in receipts alone.
@@ -36,8 +38,8 @@ func (b *Book) Spent(namespace, currency string, since time.Time) (spent, perHou
 		if err := b.openSpent(a, now.Wall); err != nil {
 			return nil, nil, err
 		}
-		for _, s := range a.spent {
-			if due := s.due[namespace]; due != nil && s.currency == currency && s.to.After(since) {
+		for s, by := range a.spent {
+			if due := by[namespace]; due != nil && s.currency == currency && s.until.After(since) && s.until.Before(now.Wall.Add(2*hour)) {
 				spent.Add(spent, due)
 			}
 		}
@@ -102,10 +104,10 @@ func (b *Book) openSpent(a *account, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	a.spent = []spending{}
+	a.spent = map[spending]map[string]*big.Rat{}
 	for _, item := range a.chain.Items {
-		if used, known := kept[item.Receipt.Sequence]; known && item.Answer != nil && now.Sub(item.Receipt.To) < spentFor {
-			a.spend(item.Receipt, *item.Answer, used)
+		if used, known := kept[item.Receipt.Sequence]; known && item.Answer != nil {
+			a.spend(item.Receipt, *item.Answer, used, now)
 		}
 	}
 	return nil
@@ -113,7 +115,7 @@ func (b *Book) openSpent(a *account, now time.Time) error {
 
 // spend notes what namespaces have of what a receipt comes to: of one that was disputed no more than was counted here, or a provider could close all others
 // by what it says.
-func (a *account) spend(r receipt.Receipt, said receipt.Answer, used map[string]receipt.Sums) {
+func (a *account) spend(r receipt.Receipt, said receipt.Answer, used map[string]receipt.Sums, now time.Time) {
 	dues, total := r.Due, r.Total
 	if said.Verdict == receipt.Disputed {
 		var err error
@@ -124,14 +126,24 @@ func (a *account) spend(r receipt.Receipt, said receipt.Answer, used map[string]
 	if total == "0" {
 		return
 	}
-	s := spending{to: r.To, currency: r.Currency, due: map[string]*big.Rat{}}
-	for _, share := range sharesOfDue(used, dues) {
-		if n, ok := new(big.Rat).SetString(share.Total); ok {
-			s.due[share.Namespace] = n
-		}
+	maps.DeleteFunc(a.spent, func(s spending, _ map[string]*big.Rat) bool { return !s.inTime(now) })
+	s := spending{until: r.To.UTC().Add(hour - 1).Truncate(hour), currency: r.Currency}
+	if !s.inTime(now) {
+		return
 	}
-	a.spent = slices.DeleteFunc(a.spent, func(x spending) bool { return r.To.Sub(x.to) >= spentFor })
-	a.spent = append(a.spent, s)
+	if a.spent[s] == nil {
+		a.spent[s] = map[string]*big.Rat{}
+	}
+	for _, share := range sharesOfDue(used, dues) {
+		n, ok := new(big.Rat).SetString(share.Total)
+		if !ok {
+			continue
+		}
+		if before := a.spent[s][share.Namespace]; before != nil {
+			n.Add(n, before)
+		}
+		a.spent[s][share.Namespace] = n
+	}
 }
 
 // lesser is of each sum what both have.
