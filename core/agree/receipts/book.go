@@ -55,6 +55,7 @@ type Book struct {
 	pulls    sync.Mutex          // one at a time
 	pokes    chan struct{}       // a provider told of a receipt
 	keep     int64               // keptReceipts, but in tests
+	atHand   int                 // inMemory, but in tests
 	note     time.Duration       // checkpoint, but in tests
 	moved    notify.Broadcast
 }
@@ -64,7 +65,7 @@ func (b *Book) Changed() <-chan struct{} { return b.moved.Wait() }
 
 // Open reads what was counted before.
 func Open(cfg Config) (*Book, error) {
-	b := &Book{Config: cfg, accounts: map[string]*account{}, pokes: make(chan struct{}, 1), keep: keptReceipts, note: checkpoint}
+	b := &Book{Config: cfg, accounts: map[string]*account{}, pokes: make(chan struct{}, 1), keep: keptReceipts, atHand: inMemory, note: checkpoint}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keep receipts: %w", err)
 	}

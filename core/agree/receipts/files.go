@@ -134,7 +134,7 @@ func (b *Book) open(a *account) (err error) {
 		return nil
 	}
 	a.first = chain.Items[0].Receipt.Sequence
-	chain.Trim(inMemory)
+	chain.Trim(b.atHand)
 	for _, item := range chain.Items { // what the power failed before it was noted beside the count
 		switch {
 		case item.Receipt.Sequence <= a.Sequence:

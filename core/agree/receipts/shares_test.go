@@ -221,6 +221,33 @@ func TestManyReceiptsOfAnHourAreSpentTogether(t *testing.T) {
 	}
 }
 
+// After a restart a budget remembers what it did before, also where there were more receipts than are at hand.
+func TestWhatWasSpentIsReadFromTheFile(t *testing.T) {
+	w := newWorld(t, map[string]string{"cpu": "1 EUR"})
+	w.usesBy(map[string]Amounts{"shop": {"cpu": 1000}})
+	w.pass(time.Hour)
+	w.alice.restarts(w, false)
+	before, _, err := w.alice.Spent("shop", "EUR", begin.Truncate(hour))
+	if err != nil || before.FloatString(3) != "1.000" {
+		t.Fatalf("%s, %v", before.FloatString(3), err)
+	}
+	for range 10 {
+		w.closes()
+	}
+	if err := w.alice.Fetch(t.Context(), w.doc.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.alice.restarts(w, false)
+	w.alice.atHand = 5
+	after, _, err := w.alice.Spent("shop", "EUR", begin.Truncate(hour))
+	if err != nil || after.Cmp(before) != 0 {
+		t.Errorf("spent %s, %v; want what it was before the restart, %s", after.FloatString(3), err, before.FloatString(3))
+	}
+	if n := w.alice.accounts[w.doc.ID].chain.Items[0].Receipt.Sequence; n == 1 {
+		t.Error("all receipts are at hand")
+	}
+}
+
 // A free contract costs nothing, however much is used.
 func TestNothingIsSpentOfWhatIsFree(t *testing.T) {
 	w := newWorld(t, nil)

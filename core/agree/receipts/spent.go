@@ -95,7 +95,7 @@ func costs(held Amounts, prices map[string]string) *big.Rat {
 	return sum
 }
 
-// openSpent reads what the receipts at hand come to by namespace, if that was not done.
+// openSpent reads what the receipts of the file come to by namespace, if that was not done: there may be more of spentFor than are at hand.
 func (b *Book) openSpent(a *account, now time.Time) error {
 	if a.spent != nil {
 		return nil
@@ -104,8 +104,12 @@ func (b *Book) openSpent(a *account, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	items, err := b.items(a.id, now.Add(-spentFor))
+	if err != nil {
+		return err
+	}
 	a.spent = map[spending]map[string]*big.Rat{}
-	for _, item := range a.chain.Items {
+	for _, item := range items {
 		if used, known := kept[item.Receipt.Sequence]; known && item.Answer != nil {
 			a.spend(item.Receipt, *item.Answer, used, now)
 		}
