@@ -212,13 +212,19 @@ func (b *Book) add(a *account, e receipt.Entry) error {
 	return durable.SyncDir(b.Dir)
 }
 
-// appendLine adds a line to a file; it is on the disk when this returns, or nothing of it is in the file.
+// appendLine adds a line to a file; it is on the disk when this returns, or nothing of it is in the file. What the power left of the line before it stays
+// one of its own.
 func appendLine(path string, line []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	was, err := f.Seek(0, io.SeekEnd)
+	if last := []byte{'\n'}; err == nil && was > 0 {
+		if _, err = f.ReadAt(last, was-1); last[0] != '\n' {
+			line = append([]byte{'\n'}, line...)
+		}
+	}
 	if err == nil {
 		_, err = f.Write(line)
 	}

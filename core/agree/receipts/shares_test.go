@@ -298,24 +298,50 @@ func TestWhatNamespacesUsedIsBounded(t *testing.T) {
 	}
 }
 
-// A line that was cut is not read, and the receipt is nobody's; the next ones are whole.
+// The power fails in the middle of a line, which has no end then. Where the count was not noted after it the line is written again; else the receipt is
+// nobody's. The next ones are whole in both cases, whatever is left of it.
 func TestSharesThatWereCut(t *testing.T) {
-	w := newWorld(t, priced)
-	w.usesBy(map[string]Amounts{"shop": {"cpu": 1000}})
-	w.pass(time.Hour)
-	path := filepath.Join(w.alice.Dir, w.doc.ID+sharesOf)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, append(text[:len(text)-9], '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.alice.restarts(w, true)
-	w.pass(time.Hour)
-	all := w.shares()
-	if one, two := namespaces(all[1]), namespaces(all[2]); one != "=2400000/0.013333333" || !strings.HasPrefix(two, "shop=3600000/") {
-		t.Errorf("%s, %s", one, two)
+	for name, c := range map[string]struct {
+		left  func(line []byte) int
+		noted bool
+		first string
+	}{
+		"before it was noted":      {func(line []byte) int { return len(line) - 9 }, false, "shop=2400000/0.013333333"},
+		"after it was noted":       {func(line []byte) int { return len(line) - 9 }, true, "=2400000/0.013333333"},
+		"nothing but its end":      {func(line []byte) int { return len(line) - 1 }, true, "shop=2400000/0.013333333"},
+		"all but its first letter": {func([]byte) int { return 1 }, false, "shop=2400000/0.013333333"},
+		"all":                      {func([]byte) int { return 0 }, false, "shop=2400000/0.013333333"},
+	} {
+		w := newWorld(t, priced)
+		w.usesBy(map[string]Amounts{"shop": {"cpu": 1000}})
+		w.pass(40*time.Minute - time.Second)
+		if err := w.alice.save(w.alice.accounts[w.doc.ID]); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile(filepath.Join(w.alice.Dir, w.doc.ID+stateOf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pass(20 * time.Minute)
+		path := filepath.Join(w.alice.Dir, w.doc.ID+sharesOf)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, int64(c.left(text))); err != nil {
+			t.Fatal(err)
+		}
+		if !c.noted {
+			if err := os.WriteFile(filepath.Join(w.alice.Dir, w.doc.ID+stateOf), before, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.alice.restarts(w, true)
+		w.pass(time.Hour)
+		all := w.shares()
+		if one, two := namespaces(all[1]), namespaces(all[2]); one != c.first || !strings.HasPrefix(two, "shop=3600000/") {
+			t.Errorf("%s: %s, %s", name, one, two)
+		}
 	}
 }
 
