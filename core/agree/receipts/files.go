@@ -89,6 +89,9 @@ func (b *Book) count(a *account, now Instant) {
 	}
 	if a.Traffic && a.Meter.Used[pods] > 0 && n > a.carried {
 		a.Meter.Held.plus(Amounts{contract.Traffic: int64(n - a.carried)}, 1)
+		if !a.Provides {
+			a.Parts.carry(int64(n-a.carried), now)
+		}
 	}
 	a.carried = n
 }

@@ -74,6 +74,26 @@ func (p *parts) count(from, to Instant) {
 		}
 		begin = next
 	}
+	p.fold()
+}
+
+// carry adds traffic that passed until now, of which namespaces have as they have pods. It is counted each minute, so it is of the hour that now ends.
+func (p *parts) carry(bytes int64, now Instant) {
+	weights := map[string]*big.Int{}
+	for namespace, amounts := range p.Now {
+		if n := amounts[pods]; n > 0 {
+			weights[namespace] = big.NewInt(n)
+		}
+	}
+	x := p.at(second(now.Wall).Add(-time.Second).Truncate(hour))
+	for namespace, n := range divide(big.NewInt(bytes), weights) {
+		x.plus(namespace, sums{contract.Traffic: n})
+	}
+	p.fold()
+}
+
+// fold puts together what waits for too long.
+func (p *parts) fold() {
 	for len(p.Open) > keptHours {
 		for namespace, held := range p.Open[0].Used {
 			p.Open[1].plus(namespace, held)
@@ -133,15 +153,9 @@ func split(said receipt.Sums, counted map[string]sums) map[string]receipt.Sums {
 		if !ok {
 			continue
 		}
-		weights := map[string]*big.Int{}
-		by := name
-		if name == contract.Traffic { // which is counted by contract alone
-			by = pods
-		}
-		for namespace, held := range counted {
-			if n := held[by]; n != nil && n.Sign() > 0 {
-				weights[namespace] = n
-			}
+		weights := weightsOf(name, counted)
+		if name == contract.Traffic && len(weights) == 0 { // all of it was lost on its way here
+			weights = weightsOf(pods, counted)
 		}
 		for namespace, n := range divide(all, weights) {
 			if out[namespace] == nil {
@@ -151,6 +165,17 @@ func split(said receipt.Sums, counted map[string]sums) map[string]receipt.Sums {
 		}
 	}
 	return out
+}
+
+// weightsOf are what namespaces were counted at of a resource.
+func weightsOf(name string, counted map[string]sums) map[string]*big.Int {
+	weights := map[string]*big.Int{}
+	for namespace, held := range counted {
+		if n := held[name]; n != nil && n.Sign() > 0 {
+			weights[namespace] = n
+		}
+	}
+	return weights
 }
 
 // divide cuts a whole number into whole numbers in proportion to weights; what is nothing is left out.

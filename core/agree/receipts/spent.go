@@ -22,7 +22,7 @@ type spending struct {
 func (s spending) inTime(now time.Time) bool { return now.Sub(s.until).Abs() < spentFor }
 
 // Spent is what pods of a namespace at peers came to in a currency since a moment, which is the begin of an hour at most spentFor ago, and what they come
-// to in an hour as they are now: by the receipts that end after that moment, and by what was counted here where there is none yet; traffic is in receipts alone.
+// to in an hour as they are now, without traffic: by the receipts that end after that moment, and by what was counted here where there is none yet.
 func (b *Book) Spent(namespace, currency string, since time.Time) (spent, perHour *big.Rat, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

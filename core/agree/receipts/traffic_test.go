@@ -64,6 +64,58 @@ func TestTrafficHasAPrice(t *testing.T) {
 	}
 }
 
+// Traffic counts to a budget as it passes, also of an hour, whose receipt comes when it is over; and once.
+func TestTrafficIsSpentAsItPasses(t *testing.T) {
+	w := newWorld(t, map[string]string{"cpu": "0 EUR", "network": "1 EUR"})
+	w.paid, w.alice.note, w.bob.note = true, checkpoint, checkpoint
+	at := w.tunnel()
+	w.usesBy(map[string]Amounts{"shop": {"pods": 3}, "batch": {"pods": 1}})
+	carry := func(n uint64) {
+		at.alice, at.bob = at.alice+n, at.bob+n
+		w.pass(10 * time.Minute)
+	}
+	nine := begin.Truncate(hour)
+	spent := func(since time.Time, shop, batch string) {
+		t.Helper()
+		for namespace, want := range map[string]string{"shop": shop, "batch": batch} {
+			if n, perHour, err := w.alice.Spent(namespace, "EUR", since); err != nil || n.FloatString(3) != want || perHour.Sign() != 0 {
+				t.Errorf("%s since %s: %s, %v; want %s", namespace, since, n.FloatString(3), err, want)
+			}
+		}
+	}
+	carry(2e9) // 9:30
+	spent(nine, "1.500", "0.500")
+	carry(4e9)
+	spent(nine, "4.500", "1.500")
+	w.usesBy(map[string]Amounts{"shop": {"pods": 1}})
+	carry(1e9) // 9:50, and then nothing until the receipt is here
+	spent(nine, "5.500", "1.500")
+	w.alice.restarts(w, false)
+	at = w.tunnel()
+	w.pass(15 * time.Minute) // 10:05
+	spent(nine.Add(hour), "0.000", "0.000")
+	spent(nine, "5.500", "1.500")
+	if n := len(w.account(w.alice).Items); n != 1 {
+		t.Fatalf("%d receipts", n)
+	}
+	carry(3e9) // 10:15
+	spent(nine.Add(hour), "3.000", "0.000")
+	spent(nine, "8.500", "1.500")
+	w.cut = true // no receipt comes
+	w.pass(time.Hour)
+	carry(1e9) // 11:25
+	spent(nine.Add(2*hour), "1.000", "0.000")
+	spent(nine, "9.500", "1.500")
+	w.cut = false
+	w.pass(2 * time.Hour)
+	spent(nine, "9.500", "1.500")
+	for _, s := range w.shares()[1] {
+		if want := map[string]string{"shop": "5500000000", "batch": "1500000000"}[s.Namespace]; s.Used["network"] != want {
+			t.Errorf("%s has %s, want %s", s.Namespace, s.Used["network"], want)
+		}
+	}
+}
+
 func TestAProviderThatCountsMoreTraffic(t *testing.T) {
 	for name, c := range map[string]struct {
 		alice, bob uint64
