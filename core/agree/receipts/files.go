@@ -105,7 +105,7 @@ func (b *Book) carriedNow(a *account) uint64 {
 
 // settle takes a receipt that was judged out of what is counted.
 func (b *Book) settle(a *account, r receipt.Receipt, said receipt.Answer, now Instant) {
-	a.Meter.settle(r, said.Verdict, now)
+	a.Meter.settle(r, said.Verdict, now, &a.Parts)
 	b.share(a, r, said, now.Wall)
 }
 

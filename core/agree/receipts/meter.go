@@ -174,9 +174,7 @@ func (m *meter) judge(said receipt.Sums) receipt.Verdict {
 		if name == contract.Traffic {
 			slack.SetInt64(toleratedBytes)
 		}
-		if part := new(big.Int).Quo(own, big.NewInt(toleratedParts)); part.Cmp(slack) > 0 {
-			slack = part
-		}
+		slack = orPart(slack, own)
 		if n.Cmp(own.Add(own, slack)) > 0 {
 			return receipt.Disputed
 		}
@@ -184,14 +182,24 @@ func (m *meter) judge(said receipt.Sums) receipt.Verdict {
 	return receipt.Agreed
 }
 
+// orPart is what is tolerated by itself, or by its part of what was counted, whichever is more.
+func orPart(slack, own *big.Int) *big.Int {
+	if part := new(big.Int).Quo(own, big.NewInt(toleratedParts)); part.Cmp(slack) > 0 {
+		return part
+	}
+	return slack
+}
+
 // settle takes a receipt that was judged out of the count. Agreed ones may leave it a little below nothing, so that a tolerance is granted once and not
-// with each receipt. What is left is no more than can have been held since the receipt's end: what the provider did not count is not saved up.
-func (m *meter) settle(r receipt.Receipt, verdict receipt.Verdict, now Instant) {
+// with each receipt. What is left is no more than can have been held since the receipt's end, and of traffic than was carried about then and later: what the
+// provider did not count is not saved up.
+func (m *meter) settle(r receipt.Receipt, verdict receipt.Verdict, now Instant, p *parts) {
 	var least *big.Int
 	if verdict == receipt.Disputed {
 		least = new(big.Int)
 	}
 	m.Held.minus(r.Used, least)
+	m.forgive(r, verdict, now, p)
 	m.Reserved.minus(r.Reserved, new(big.Int))
 	since := max(0, int64(now.Wall.Sub(r.To)/time.Second)) + int64(clockSkew/time.Second)
 	for _, counted := range []sums{m.Held, m.Reserved} {
@@ -204,9 +212,40 @@ func (m *meter) settle(r receipt.Receipt, verdict receipt.Verdict, now Instant) 
 			}
 		}
 	}
-	if m.Since = r.To; since < int64(2*hour/time.Second) { // of several that come late the most counts for all
+	if r.To.After(m.Since) {
+		m.Since = r.To
+	}
+	if since < int64(2*hour/time.Second) { // of several that come late the most counts for all
 		m.Peak = Amounts{}
 		maps.Copy(m.Peak, m.Used)
+	}
+}
+
+// forgive levels traffic after a receipt, and before its hours are taken out of parts. Who sends counts what is lost on its way, with each receipt anew. So
+// what an agreed one says above what was counted in its time is forgiven up to the tolerance, which is for an hour: a provider that makes more receipts has
+// no more of it.
+func (m *meter) forgive(r receipt.Receipt, verdict receipt.Verdict, now Instant, p *parts) {
+	n := m.Held[contract.Traffic]
+	if n == nil {
+		return
+	}
+	own := p.carried(r.From, r.To)
+	if said, ok := new(big.Int).SetString(r.Used[contract.Traffic], 10); ok && verdict == receipt.Agreed {
+		from := m.Since
+		if r.From.After(from) {
+			from = r.From
+		}
+		seconds := min(max(0, int64(r.To.Sub(from)/time.Second)), int64(hour/time.Second))
+		most := orPart(big.NewInt(toleratedBytes*seconds/int64(hour/time.Second)), own)
+		if said.Sub(said, own); said.Cmp(most) > 0 {
+			said = most
+		}
+		if said.Sign() > 0 {
+			n.Add(n, said)
+		}
+	}
+	if most := p.carried(r.To.Add(-clockSkew), now.Wall.Add(hour)); n.Cmp(most.Add(most, orPart(big.NewInt(toleratedBytes), own))) > 0 {
+		n.Set(most)
 	}
 }
 

@@ -92,6 +92,19 @@ func (p *parts) carry(bytes int64, now Instant) {
 	p.fold()
 }
 
+// carried is the traffic that was counted from one moment to another, by whole hours.
+func (p *parts) carried(from, to time.Time) *big.Int {
+	sum := new(big.Int)
+	for _, x := range p.Open {
+		for _, held := range x.Used {
+			if n := held[contract.Traffic]; n != nil && x.Hour.Before(to) && x.Hour.Add(hour).After(from) {
+				sum.Add(sum, n)
+			}
+		}
+	}
+	return sum
+}
+
 // fold puts together what waits for too long.
 func (p *parts) fold() {
 	for len(p.Open) > keptHours {

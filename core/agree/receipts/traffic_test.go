@@ -136,22 +136,83 @@ func TestAProviderThatCountsMoreTraffic(t *testing.T) {
 			t.Errorf("%s: %+v", name, chain.Items)
 		}
 	}
+}
+
+func (w *world) disputed() (n int) {
+	chain, _ := w.file(w.alice)
+	for _, item := range chain.Items {
+		if item.Answer == nil || item.Answer.Verdict == receipt.Disputed {
+			n++
+		}
+	}
+	return n
+}
+
+// A part of what is sent is always lost on its way. That never becomes a dispute, however long it goes on, and whenever the receipts come; a provider that
+// makes more receipts gets no more of it.
+func TestTrafficThatIsLostIsForgivenByTheHour(t *testing.T) {
+	for name, c := range map[string]struct{ alice, bob uint64 }{
+		"a little of little": {1_000_000, 7_000_000},
+		"2 % of much":        {10_000_000_000, 10_190_000_000},
+		"nothing comes":      {0, 6_000_000},
+	} {
+		w := newWorld(t, map[string]string{"network": "1 EUR"})
+		at := w.tunnel()
+		w.uses(Amounts{"pods": 1})
+		for i := range 30 {
+			w.cut = i >= 5 && i < 20
+			at.alice, at.bob = at.alice+c.alice, at.bob+c.bob
+			w.pass(time.Hour)
+		}
+		if n := w.disputed(); n > 0 {
+			t.Errorf("%s: %d receipts are disputed", name, n)
+		}
+	}
 	w := newWorld(t, map[string]string{"network": "1 EUR"})
 	at := w.tunnel()
 	w.uses(Amounts{"pods": 1})
-	disputed := 0
-	for range 4 {
-		at.alice, at.bob = at.alice+1_000_000, at.bob+6_000_000
+	for range 10 {
+		at.bob += 5_000_000
+		w.pass(time.Minute)
+		w.closes()
+		w.closes()
+	}
+	if err := w.alice.Fetch(t.Context(), w.doc.ID); err != nil {
+		t.Fatal(err)
+	}
+	if w.disputed() == 0 {
+		t.Error("a tolerance is granted with each receipt")
+	}
+}
+
+// What a provider did not count it cannot make up for later; but what passed while receipts did not come is in those that come together, also where clocks differ.
+func TestTrafficIsNotSavedUp(t *testing.T) {
+	w := newWorld(t, map[string]string{"network": "1 EUR"})
+	at := w.tunnel()
+	w.uses(Amounts{"pods": 1})
+	for range 5 {
+		at.alice += 1_000_000_000
 		w.pass(time.Hour)
 	}
-	chain, _ := w.file(w.alice)
-	for _, item := range chain.Items {
-		if item.Answer.Verdict == receipt.Disputed {
-			disputed++
-		}
+	at.bob += 3_000_000_000
+	w.pass(time.Hour)
+	if n := w.disputed(); n != 1 {
+		t.Errorf("%d receipts are disputed", n)
 	}
-	if disputed == 0 {
-		t.Error("a tolerance is granted with each receipt")
+	for _, skew := range []time.Duration{-5 * time.Minute, 0, 5 * time.Minute} {
+		w := newWorld(t, map[string]string{"network": "1 EUR"})
+		w.paid, w.alice.note, w.bob.note = true, 10*checkpoint, 10*checkpoint
+		w.alice.now.Wall = w.alice.now.Wall.Add(skew)
+		at := w.tunnel()
+		w.uses(Amounts{"pods": 1})
+		for i := range 50 {
+			w.cut = i >= 5 && i < 45
+			at.alice, at.bob = at.alice+1_000_000_000, at.bob+1_000_000_000
+			w.pass(10 * time.Minute)
+		}
+		if n := w.disputed(); n > 0 {
+			t.Errorf("clocks that differ by %s: %d receipts are disputed", skew, n)
+		}
 	}
 }
 
