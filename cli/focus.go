@@ -117,6 +117,14 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 	id := func(of func(focusLine) (string, string)) func(focusLine) string {
 		return func(l focusLine) string { _, id := of(l); return id }
 	}
+	consumed := func(of func(focusLine) string) func(focusLine) string { // null for what nobody used
+		return func(l focusLine) string {
+			if l.part == partUnused {
+				return ""
+			}
+			return of(l)
+		}
+	}
 	provider, consumer := side(true), side(false)
 	return []screen.Column[focusLine]{
 		column("BilledCost", focusLine.cost),
@@ -146,8 +154,8 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		same("ChargeFrequency", "Usage-Based"),
 		column("ChargePeriodEnd", func(l focusLine) string { return moment(l.To) }),
 		column("ChargePeriodStart", func(l focusLine) string { return moment(l.From) }),
-		column("ConsumedQuantity", focusLine.quantity),
-		column("ConsumedUnit", focusLine.unit),
+		column("ConsumedQuantity", consumed(focusLine.quantity)),
+		column("ConsumedUnit", consumed(focusLine.unit)),
 		column("ContractedCost", focusLine.cost),
 		column("ContractedUnitPrice", focusLine.unitPrice),
 		column("EffectiveCost", focusLine.cost),

@@ -50,8 +50,8 @@ var focusRules = map[string]focusRule{
 	"ChargeFrequency":           {values: []string{"One-Time", "Recurring", "Usage-Based"}}, // Recommended
 	"ChargePeriodEnd":           {mandatory: true, form: focusMoment},                       // exclusive
 	"ChargePeriodStart":         {mandatory: true, form: focusMoment},                       // inclusive
-	"ConsumedQuantity":          {mandatory: true, form: focusDecimal},
-	"ConsumedUnit":              {mandatory: true, form: focusUnit},
+	"ConsumedQuantity":          {mandatory: true, nulls: true, form: focusDecimal},         // MUST be null for the unused portion of a reservation alone
+	"ConsumedUnit":              {mandatory: true, nulls: true, form: focusUnit},
 	"ContractedCost":            {mandatory: true, form: focusDecimal},
 	"ContractedUnitPrice":       {mandatory: true, form: focusDecimal},
 	"EffectiveCost":             {mandatory: true, form: focusDecimal},
@@ -131,6 +131,11 @@ func focusFaults(t *testing.T, file []byte) (faults []string) {
 		if (cell["CapacityReservationId"] == "") != (cell["CapacityReservationStatus"] == "") {
 			fault("CapacityReservationStatus", cell["CapacityReservationStatus"], "is there without a reservation, or is not there with one")
 		}
+		for _, title := range []string{"ConsumedQuantity", "ConsumedUnit"} {
+			if (cell[title] == "") != (cell["CapacityReservationStatus"] == "Unused") {
+				fault(title, cell[title], "is there though nothing was consumed, or is not there")
+			}
+		}
 		// "the product of PricingQuantity and a unit price MUST match the corresponding cost metric", to the billionths that are dropped
 		number := func(title string) *big.Rat {
 			n, ok := new(big.Rat).SetString(cell[title])
@@ -142,7 +147,7 @@ func focusFaults(t *testing.T, file []byte) (faults []string) {
 		for price, cost := range map[string]string{"ContractedUnitPrice": "ContractedCost", "ListUnitPrice": "ListCost"} {
 			slack := new(big.Rat).Mul(new(big.Rat).Add(number(price), big.NewRat(2, 1)), big.NewRat(1, 1_000_000_000))
 			off := new(big.Rat).Sub(new(big.Rat).Mul(number("PricingQuantity"), number(price)), number(cost))
-			if off.Abs(off).Cmp(slack) > 0 && cell["CapacityReservationStatus"] != "Unused" {
+			if off.Abs(off).Cmp(slack) > 0 {
 				fault(cost, cell[cost], "is not quantity times price")
 			}
 		}

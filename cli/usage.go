@@ -227,7 +227,7 @@ func byNamespaces(rows []receiptRow) (out []receiptRow) {
 		}
 		if unused := difference(row.Reserved, row.Used); len(unused) > 0 {
 			one := row
-			one.part, one.Used, one.Due, one.Total = partUnused, unused, nil, "0"
+			one.part, one.Used, one.Due, one.Total, one.Prices = partUnused, unused, nil, "0", nil // prices are for what is used
 			out = append(out, one)
 		}
 	}
