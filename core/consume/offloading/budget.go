@@ -93,8 +93,12 @@ func assess(b v1alpha1.NamespaceBudget, peers []string, currencies map[string]st
 	next := until.Sub(now)
 	is.Spent = money(spent)
 	step := new(big.Rat).Quo(price.Amount, big.NewRat(steps, 1))
+	told := step
+	if part := new(big.Rat).Quo(spent, big.NewRat(steps, 1)); is.State == v1alpha1.BudgetSpent && part.Cmp(step) > 0 {
+		told = part // what runs there goes on costing, however small the budget is
+	}
 	if before != nil && before.NamespaceBudget == b && before.Since.Time.Equal(since) && before.State == is.State {
-		if told, ok := new(big.Rat).SetString(before.Spent); ok && told.Cmp(spent) <= 0 && new(big.Rat).Sub(spent, told).Cmp(step) < 0 {
+		if last, ok := new(big.Rat).SetString(before.Spent); ok && last.Cmp(spent) <= 0 && new(big.Rat).Sub(spent, last).Cmp(told) < 0 {
 			is.Spent = before.Spent // each step is one write
 		}
 	}

@@ -226,6 +226,39 @@ func TestABudgetClosesPeersUntilItsPeriodEnds(t *testing.T) {
 	})
 }
 
+// What runs at peers goes on costing when a budget is spent, or is nothing at all. That is told seldom: each write of the status is one more look.
+func TestASpentBudgetIsToldSeldom(t *testing.T) {
+	for _, amount := range []string{"0 EUR", "0.000001 EUR", "1 EUR"} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)))
+			begin := time.Now()
+			time.Sleep(time.Hour) // it began to run
+			budget := v1alpha1.NamespaceBudget{Amount: amount, Period: v1alpha1.BudgetDay}
+			purse := &meter{nil, big.NewRat(2, 1), begin}
+			var before *v1alpha1.BudgetStatus
+			writes := 0
+			for range 23*3600 - 1 { // somebody looks each second
+				spent, perHour, _ := purse.Spent("shop", "EUR", begin)
+				is, _, err := assess(budget, nil, map[string]string{"bob": "EUR"}, spent, perHour, time.Now(), before)
+				if err != nil || is.State != v1alpha1.BudgetSpent {
+					t.Fatalf("%+v, %v", is, err)
+				}
+				if before == nil || is.Spent != before.Spent {
+					writes++
+				}
+				if last, ok := new(big.Rat).SetString(is.Spent); !ok || last.Mul(last, big.NewRat(102, 100)).Cmp(spent) < 0 {
+					t.Fatalf("%s are told of %s", is.Spent, spent.FloatString(9))
+				}
+				before = is
+				time.Sleep(time.Second)
+			}
+			if writes > 350 {
+				t.Errorf("%s: it is told %d times", amount, writes)
+			}
+		})
+	}
+}
+
 func TestHowABudgetStands(t *testing.T) {
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	daily := func(amount string) v1alpha1.NamespaceBudget {
