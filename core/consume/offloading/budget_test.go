@@ -146,8 +146,8 @@ func TestABudgetClosesPeersUntilItsPeriodEnds(t *testing.T) {
 		if is, notes := now(); is.State != v1alpha1.BudgetSpent || notes[v1alpha1.AnnotationBudgetOpen] != "dave" || notes[v1alpha1.AnnotationBudgetClosed] != "bob/Spent,carol/OtherCurrency" {
 			t.Errorf("%+v, %v", is, notes)
 		}
-		for peer, want := range map[string]Permit{"bob": Refused, "carol": Refused, "dave": Granted, "erin": Granted} {
-			if permit, why := PermitOf("shop", nso, peer); permit != want || want == Refused && !strings.Contains(why, "budget of 5 EUR/day") {
+		for peer, want := range map[string]Permit{"bob": Closed, "carol": Closed, "dave": Granted, "erin": Granted} {
+			if permit, why := PermitOf("shop", nso, peer); permit != want || want == Closed && !strings.Contains(why, "budget of 5 EUR/day") {
 				t.Errorf("%s: %v, %q", peer, permit, why)
 			}
 		}

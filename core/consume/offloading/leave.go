@@ -22,6 +22,8 @@ const (
 	Withdrawn Permit = iota
 	// Refused: pods that run there may stay; no others may go, or wait on the peer's node.
 	Refused
+	// Closed: as Refused, for a time; a twin that is there stays, with its services, for what runs there of other namespaces of this cluster.
+	Closed
 	// Reflected: as Refused; but a twin of the namespace is there, with its services, for what else runs there of this cluster.
 	Reflected
 	// Ending: no more pods may go; all that are on the peer's node will be evicted in a moment.
@@ -59,7 +61,7 @@ func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) 
 		return Reflected, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
 	}
 	if _, why := closedBy(nso, peer); why != "" {
-		return Refused, why
+		return Closed, why
 	}
 	return Granted, ""
 }

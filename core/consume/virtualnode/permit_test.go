@@ -80,6 +80,7 @@ func TestAPodOfANamespaceThatIsNotOffloadedDoesNotGo(t *testing.T) {
 	}{
 		"not offloaded":        {offloading.Withdrawn, true},
 		"offloaded to another": {offloading.Refused, true},
+		"closed by a budget":   {offloading.Closed, true},
 		"being brought home":   {offloading.Ending, false},
 	} {
 		t.Run(name, func(t *testing.T) {

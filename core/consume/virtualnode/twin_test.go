@@ -277,6 +277,31 @@ func TestATwinOfPodsStaysUntilTheyEnd(t *testing.T) {
 	}, offloadedNamespace("shop"))
 }
 
+// TestATwinStaysWhereABudgetClosesThePeer: guests of other namespaces use the services there, and its own come back; it is not made for that.
+func TestATwinStaysWhereABudgetClosesThePeer(t *testing.T) {
+	standing(t, func(s *stand) {
+		s.permits.Store("shop", offloading.Closed)
+		s.permits.Store("market", offloading.Closed)
+		s.say(twinLine("shop", ""), offloadedLine("shop", "web", ""), synced)
+		s.say(offloadedLine("shop", "web", `"gone":true,`))
+		for range 3 {
+			s.node.Review("shop")
+			s.node.Review("market")
+			time.Sleep(time.Minute)
+		}
+		if calls := s.twins.since(); len(calls) == 0 || slices.ContainsFunc(calls, func(call string) bool { return call != "found shop shop-x true" }) {
+			s.Errorf("asked %q", calls)
+		}
+		if left := s.node.Left(); len(left) != 0 {
+			s.Errorf("left: %+v", left)
+		}
+		s.permits.Store("shop", offloading.Refused) // its owner named other peers
+		s.node.Review("shop")
+		time.Sleep(time.Minute)
+		s.want("release shop")
+	}, offloadedNamespace("shop"), offloadedNamespace("market"))
+}
+
 // TestANamespaceThatComesBackWaitsForTheEndOfItsFormerTwin, and asks for the next at once.
 func TestANamespaceThatComesBackWaitsForTheEndOfItsFormerTwin(t *testing.T) {
 	standing(t, func(s *stand) {
