@@ -28,10 +28,11 @@ func places(spec string) []admissionv1.Variable {
 	}
 }
 
-// Requirements of a node selector term, in CEL: the fields of a NodeSelectorRequirement.
+// Requirements of a node selector term, in CEL: the fields of a NodeSelectorRequirement. A list that split() made is made anew: as it is, the API
+// server breaks off with it (k8s.io/apiserver 0.36, conversion of native lists).
 const (
 	atHome  = `key: "kith.dev/virtual", operator: "DoesNotExist"`
-	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.peers`
+	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.peers.map(p, p)`
 	beyond  = `key: "kith.dev/peer", operator: "NotIn", values: variables.avoided`
 	// atLaptops are those that this cluster runs.
 	atLaptops = `key: "` + v1alpha1.LabelTethered + `", operator: "In", values: ["true"]`

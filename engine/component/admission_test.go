@@ -1,0 +1,156 @@
+package component_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/client-go/openapi/openapitest"
+)
+
+// evaluator does with pods what this API server does with them by a MutatingAdmissionPolicy. That ignores what fails; here it fails the test.
+func evaluator(t *testing.T, path string) func(*testing.T, *corev1.Pod, *corev1.Namespace) *corev1.Pod {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy admissionv1.MutatingAdmissionPolicy
+	if err := json.Unmarshal(text, &policy); err != nil {
+		t.Fatal(err)
+	}
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declares := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	for _, v := range policy.Spec.Variables {
+		if r := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, declares, environment.NewExpressions); r.Error != nil {
+			t.Fatalf("variable %s: %v", v.Name, r.Error)
+		}
+	}
+	declares.HasPatchTypes = true
+	var patchers []patch.Patcher
+	for _, m := range policy.Spec.Mutations {
+		patchers = append(patchers, patch.NewJSONPatcher(compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, declares, environment.NewExpressions)))
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	kind, resource := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
+	types := patch.NewTypeConverterManager(nil, openapitest.NewEmbeddedFileClient())
+	go types.Run(t.Context())
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return types.GetTypeConverter(kind) != nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T, pod *corev1.Pod, namespace *corev1.Namespace) *corev1.Pod {
+		t.Helper()
+		pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", namespace.Name
+		var now runtime.Object = pod
+		for i, p := range patchers {
+			now, err = p.Patch(compiler.CreateContext(t.Context()), patch.Request{
+				MatchedResource: resource, Namespace: namespace, TypeConverter: types.GetTypeConverter(kind), ObjectInterfaces: admission.NewObjectInterfacesFromScheme(scheme),
+				VersionedAttributes: &admission.VersionedAttributes{
+					Attributes:    admission.NewAttributesRecord(now, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create, &metav1.CreateOptions{}, false, nil),
+					VersionedKind: kind, VersionedObject: now,
+				},
+			}, celconfig.RuntimeCELCostBudget)
+			if err != nil {
+				t.Fatalf("mutation %d: %v", i, err)
+			}
+		}
+		return now.(*corev1.Pod)
+	}
+}
+
+// made is a pod of a controller, and bare one without.
+func made(by string, spec corev1.PodSpec) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: by, UID: "u", Controller: new(true)}}}, Spec: spec}
+}
+
+func bare(spec corev1.PodSpec) *corev1.Pod { return &corev1.Pod{Spec: spec} }
+
+func tolerating(tolerations ...corev1.Toleration) corev1.PodSpec {
+	return corev1.PodSpec{Tolerations: tolerations}
+}
+
+// required are the nodes that a pod requires, each alternative in a word.
+func required(pod *corev1.Pod) (words []string) {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			var all []string
+			for _, e := range term.MatchExpressions {
+				all = append(all, strings.TrimSuffix(fmt.Sprintf("%s:%s:%s", strings.TrimPrefix(e.Key, "kith.dev/"), e.Operator, strings.Join(e.Values, ",")), ":"))
+			}
+			words = append(words, strings.Join(all, "+"))
+		}
+	}
+	return words
+}
+
+// tolerated is what a pod tolerates of peers, "*" for all.
+func tolerated(pod *corev1.Pod) (peers []string) {
+	for _, t := range pod.Spec.Tolerations {
+		if t.Key == "kith.dev/peer" {
+			peers = append(peers, map[bool]string{true: "*", false: t.Value}[t.Operator == corev1.TolerationOpExists])
+		}
+	}
+	return peers
+}
+
+// What pods of an offloaded namespace get from the policy of core/consume/offloading.
+func TestWherePodsOfAnOffloadedNamespaceMayGo(t *testing.T) {
+	with := evaluator(t, "../../core/consume/offloading/testdata/policy.json")
+	wide := tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})
+	const home = "virtual:DoesNotExist"
+	spread := corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule}}}
+	linux := *wide.DeepCopy()
+	linux.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}}}},
+	}}}}
+	toPeers := map[string]string{"kith.dev/peers": "bob,dave"}
+	for name, c := range map[string]struct {
+		pod                 *corev1.Pod
+		says                map[string]string // on the namespace
+		tolerates, requires []string
+		notes               map[string]string // on the pod
+	}{
+		"nothing special":                       {bare(corev1.PodSpec{}), nil, []string{"*"}, nil, nil},
+		"to named peers":                        {bare(corev1.PodSpec{}), toPeers, []string{"bob", "dave"}, nil, nil},
+		"tolerates everything":                  {bare(wide), nil, []string{"*"}, nil, nil},
+		"tolerates everything, to named peers":  {bare(wide), toPeers, []string{"bob", "dave"}, []string{home, "peer:In:bob,dave"}, nil},
+		"beside what it requires":               {bare(linux), toPeers, []string{"bob", "dave"}, []string{"os:In:linux+" + home, "os:In:linux+peer:In:bob,dave"}, nil},
+		"spread, to named peers":                {bare(spread), toPeers, []string{"bob", "dave"}, []string{home, "peer:In:bob,dave"}, nil},
+		"tolerates everything, strategy Local":  {bare(wide), map[string]string{"kith.dev/strategy": "Local"}, nil, []string{home}, nil},
+		"of a controller that bob refuses pods": {made("ReplicaSet", corev1.PodSpec{}), map[string]string{"kith.dev/refused": "u/bob/1,v/dave/1"}, []string{"*"}, []string{"peer:NotIn:bob"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"kith.dev/strategy": "LocalAndRemote"}}}
+			maps.Copy(ns.Annotations, c.says)
+			got := with(t, c.pod.DeepCopy(), ns)
+			if !slices.Equal(tolerated(got), c.tolerates) || !slices.Equal(required(got), c.requires) || !maps.Equal(got.Annotations, c.notes) {
+				t.Errorf("tolerates %q, want %q\nrequires %q, want %q\nnotes %q, want %q", tolerated(got), c.tolerates, required(got), c.requires, got.Annotations, c.notes)
+			}
+		})
+	}
+}
