@@ -128,6 +128,21 @@ func TestWherePodsOfAnOffloadedNamespaceMayGo(t *testing.T) {
 	linux.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}}}},
 	}}}}
+	own := func(peer string) corev1.PodSpec {
+		return tolerating(corev1.Toleration{Key: "kith.dev/peer", Operator: corev1.TolerationOpEqual, Value: peer})
+	}
+	anyPeer := tolerating(corev1.Toleration{Key: "kith.dev/peer", Operator: corev1.TolerationOpExists})
+	claim := *wide.DeepCopy()
+	claim.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v"}}}}
+	there := *wide.DeepCopy()
+	there.NodeName = "kith-dave"
+	// A budget closes all peers, or leaves some open.
+	none := map[string]string{"kith.dev/budget-open": "", "kith.dev/budget-closed": "bob/Spent"}
+	some := map[string]string{"kith.dev/budget-open": "dave,erin", "kith.dev/budget-closed": "bob/Spent,carol/OtherCurrency"}
+	someNamed := map[string]string{"kith.dev/peers": "bob,dave", "kith.dev/budget-open": "dave", "kith.dev/budget-closed": "bob/Spent"}
+	opened, open := []string{"dave", "erin"}, "peer:In:dave,erin"
+	narrowed, fencedNone, fenced := map[string]string{"kith.dev/budget-narrowed": "true"}, map[string]string{"kith.dev/budget-fenced": ""}, map[string]string{"kith.dev/budget-fenced": "dave,erin"}
+	both := map[string]string{"kith.dev/budget-narrowed": "true", "kith.dev/budget-fenced": "dave,erin"}
 	toPeers := map[string]string{"kith.dev/peers": "bob,dave"}
 	for name, c := range map[string]struct {
 		pod                 *corev1.Pod
@@ -143,6 +158,25 @@ func TestWherePodsOfAnOffloadedNamespaceMayGo(t *testing.T) {
 		"spread, to named peers":                {bare(spread), toPeers, []string{"bob", "dave"}, []string{home, "peer:In:bob,dave"}, nil},
 		"tolerates everything, strategy Local":  {bare(wide), map[string]string{"kith.dev/strategy": "Local"}, nil, []string{home}, nil},
 		"of a controller that bob refuses pods": {made("ReplicaSet", corev1.PodSpec{}), map[string]string{"kith.dev/refused": "u/bob/1,v/dave/1"}, []string{"*"}, []string{"peer:NotIn:bob"}, nil},
+
+		"a budget closes all":                            {made("ReplicaSet", corev1.PodSpec{}), none, nil, nil, nil},
+		"a budget closes some":                           {made("ReplicaSet", corev1.PodSpec{}), some, opened, nil, narrowed},
+		"tolerates everything, all are closed":           {made("ReplicaSet", wide), none, nil, []string{home}, fencedNone},
+		"tolerates everything, some are closed":          {made("StatefulSet", wide), some, opened, []string{home, open}, both},
+		"tolerates everything, one of two is closed":     {made("ReplicaSet", wide), someNamed, []string{"dave"}, []string{home, "peer:In:dave"}, map[string]string{"kith.dev/budget-narrowed": "true", "kith.dev/budget-fenced": "dave"}},
+		"beside what it requires, some are closed":       {made("ReplicationController", linux), some, opened, []string{"os:In:linux+" + home, "os:In:linux+" + open}, both},
+		"tolerates all peers, all are closed":            {made("ReplicaSet", anyPeer), none, []string{"*"}, []string{home}, fencedNone},
+		"tolerates all peers, some are closed":           {made("ReplicaSet", anyPeer), some, []string{"*"}, []string{home, open}, fenced},
+		"tolerates a closed peer":                        {made("ReplicaSet", own("carol")), some, []string{"carol"}, []string{home, open}, fenced},
+		"tolerates an open peer":                         {made("ReplicaSet", own("dave")), some, []string{"dave"}, nil, nil},
+		"tolerates one whose name begins a closed one's": {made("ReplicaSet", own("bo")), some, []string{"bo"}, nil, nil},
+		"spread, some are closed":                        {made("ReplicaSet", spread), some, opened, []string{home, open}, both},
+		"its volume is at home, some are closed":         {made("ReplicaSet", claim), some, nil, []string{home}, nil},
+		"bound to an open one already":                   {made("ReplicaSet", there), some, opened, nil, narrowed},
+		// Nobody would make these again when the budget is renewed, and what a pod requires stays.
+		"bare, tolerates everything, some are closed":   {bare(wide), some, opened, nil, narrowed},
+		"bare, tolerates all peers, some are closed":    {bare(anyPeer), some, []string{"*"}, nil, nil},
+		"of a Job, tolerates all peers, all are closed": {made("Job", anyPeer), none, []string{"*"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"kith.dev/strategy": "LocalAndRemote"}}}

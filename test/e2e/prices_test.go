@@ -172,6 +172,18 @@ func budgets(t *testing.T, alice *lab.Laptop) {
 	if got := kubectl(t, alice, "get", "pod", "-n", "shop", "some", "-o", `jsonpath={.spec.tolerations[?(@.key=="kith.dev/peer")].value} {.metadata.annotations.kith\.dev/budget-narrowed}`); got != "elsewhere true" {
 		t.Errorf("a pod made meanwhile tolerates %s", got)
 	}
+	// One that tolerates everything, and would rather be at bob's, runs at home.
+	apply(t, alice, strings.NewReplacer("name: web", "name: wide", "app: web", "app: wide").Replace(web(1)))
+	kubectl(t, alice, "patch", "deployment", "-n", "shop", "wide", "--type", "merge", "-p", `{"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {
+		"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions": [{"key": "kith.dev/peer", "operator": "In", "values": ["bob"]}]}}]}}}}}}`)
+	kubectl(t, alice, "rollout", "status", "-n", "shop", "deployment/wide", "--timeout", "60s")
+	if got := kubectl(t, alice, "get", "pod", "-n", "shop", "-l", "app=wide", "-o", `jsonpath={.items[*].metadata.annotations.kith\.dev/budget-fenced}`); !strings.Contains(got, "elsewhere") {
+		t.Errorf("a pod that tolerates everything is fenced in by %q", got)
+	}
+	if got := kubectl(t, alice, "get", "pod", "-n", "shop", "-l", "app=wide", "-o", "jsonpath={.items[*].spec.nodeName}"); strings.Contains(got, "kith-bob") {
+		t.Errorf("a pod that tolerates everything is on %s", got)
+	}
+	kubectl(t, alice, "delete", "deployment", "-n", "shop", "wide")
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=paid") // it runs on
 	kith(t, alice, "offload", "shop", "--budget", "1000000 EUR/month")
 	waitReady(t, alice, 1, "-n", "shop", "-l", "app=late")

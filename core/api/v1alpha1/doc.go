@@ -51,10 +51,12 @@ const (
 	// AnnotationSpread on an offloaded namespace is there, with value "true", while its pods are to be spread over home and its peers.
 	AnnotationSpread = "kith.dev/spread"
 	// AnnotationBudgetOpen and AnnotationBudgetClosed on an offloaded namespace are there while its budget closes peers: those that its new pods may go to,
-	// with commas, and those that no pod of it is bound to, PEER/REASON with commas. AnnotationNarrowed, with value "true", is on pods made meanwhile.
+	// with commas, and those that no pod of it is bound to, PEER/REASON with commas. AnnotationNarrowed, with value "true", is on pods made meanwhile,
+	// AnnotationFenced on those that tolerate closed peers all the same, and so require nodes of home or of the open peers, which are its value.
 	AnnotationBudgetOpen   = "kith.dev/budget-open"
 	AnnotationBudgetClosed = "kith.dev/budget-closed"
 	AnnotationNarrowed     = "kith.dev/budget-narrowed"
+	AnnotationFenced       = "kith.dev/budget-fenced"
 	// AnnotationRefused on an offloaded namespace says which peers refuse the pods of which controllers: UID/PEER/SECONDS with
 	// commas, the last when that was noted, in Unix time. The admission policy has new pods of such a controller avoid the peer.
 	AnnotationRefused = "kith.dev/refused"

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -280,6 +281,48 @@ func (r *Reconciler) markBudget(ns *corev1.Namespace, nso *v1alpha1.NamespaceOff
 
 // narrowed reports whether a pod was made while a budget closed some peers to it and not all: its tolerations are not its owner's.
 func narrowed(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.AnnotationNarrowed] == "true" }
+
+// fencedIn reports whether a pod requires nodes that a budget left open when it was made, which nobody can change.
+func fencedIn(pod *corev1.Pod) bool {
+	_, is := pod.Annotations[v1alpha1.AnnotationFenced]
+	return is
+}
+
+// remadeAfter is the least age at which a pod that waits is made again: its controller replaces it at once, and the API server may not know yet what
+// the budget closes by now.
+const remadeAfter = 10 * time.Second
+
+// outgrown reports whether a pod that waits was made for a budget that stands otherwise by now, and its controller makes another that suits it: it
+// tolerates peers that are closed, whose nodes the scheduler would choose again and again, or requires nodes that are not all that are open.
+// (A Job would count its end as a failure.)
+func outgrown(pod *corev1.Pod, nso *v1alpha1.NamespaceOffloading, open []string, some bool) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || !slices.Contains([]string{"ReplicaSet", "StatefulSet", "ReplicationController"}, owner.Kind) || !unscheduled(pod) {
+		return false
+	}
+	if fencedIn(pod) {
+		return !some || pod.Annotations[v1alpha1.AnnotationFenced] != strings.Join(open, ",")
+	}
+	return some && !boundHome(pod, nso.Spec.Volumes) && slices.ContainsFunc(nso.Status.Budget.Closed, func(c v1alpha1.ClosedPeer) bool {
+		taint := corev1.Taint{Key: v1alpha1.TaintPeer, Value: c.Peer, Effect: corev1.TaintEffectNoSchedule}
+		return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, false) })
+	})
+}
+
+// remade deletes a pod that its controller makes again as the budget stands now; it tells when to do that with one that is too young.
+func (r *Reconciler) remade(ctx context.Context, pod *corev1.Pod) (later time.Duration, err error) {
+	if later = time.Until(pod.CreationTimestamp.Add(remadeAfter)); later > 0 {
+		return later, nil
+	}
+	if err := r.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	r.log.Info("a pod that waits is made again for the peers that the budget leaves open", "namespace", pod.Namespace, "pod", pod.Name)
+	if r.events != nil {
+		r.events.Eventf(pod, nil, corev1.EventTypeNormal, "BudgetChanged", "Offloading", "it waits, and the peers that the budget of namespace %s leaves open are others than when it was made: it is made again", pod.Namespace)
+	}
+	return 0, nil
+}
 
 // conditionBudget is on a pod that found no node while a budget keeps it from peers; so it is said once.
 const conditionBudget = "kith.dev/BudgetSpent"

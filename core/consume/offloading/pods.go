@@ -50,7 +50,14 @@ func stuckAtHome(pod *corev1.Pod) bool {
 
 // needsWork reports whether a pending pod may lack tolerations, or an event that says why it stays at home.
 func needsWork(pod *corev1.Pod) bool {
-	return stuckAtHome(pod) || waits(pod) && (narrowed(pod) || unbindable(pod) || boundHome(pod, v1alpha1.VolumesHome))
+	return stuckAtHome(pod) || waits(pod) && (narrowed(pod) || fencedIn(pod) || unbindable(pod) || boundHome(pod, v1alpha1.VolumesHome))
+}
+
+// unscheduled reports whether the scheduler looked for a node for the pod in vain; not where it was not to look yet.
+func unscheduled(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated
+	})
 }
 
 // unbindable reports whether the scheduler chose a node for the pod and could not bind it, as when a budget closes that.

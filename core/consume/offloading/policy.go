@@ -74,11 +74,20 @@ const (
     path: "/spec/topologySpreadConstraints/0/labelSelector/matchLabels/" + jsonpatch.escapeKey(k), value: object.metadata.labels[k]}))`
 )
 
-// markNarrowed: what a pod tolerates is what a budget left open.
-const markNarrowed = `(has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])
-  + [JSONPatch{op: "add", path: "/metadata/annotations/kith.dev~1budget-narrowed", value: "true"}]`
+// markNarrowed: what a pod tolerates is what a budget left open; markFenced: so are the nodes that it requires.
+const (
+	annotate     = `(has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])`
+	markNarrowed = annotate + ` + [JSONPatch{op: "add", path: "/metadata/annotations/kith.dev~1budget-narrowed", value: "true"}]`
+	markFenced   = annotate + ` + [JSONPatch{op: "add", path: "/metadata/annotations/kith.dev~1budget-fenced", value: variables.opened}]`
+)
 
 const (
+	// What a pod requires of nodes stays, so it is for those only that are made again when they wait: see outgrown.
+	madeAgain = `has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,
+  has(o.controller) && o.controller && o.kind in ["ReplicaSet", "StatefulSet", "ReplicationController"])`
+	// Pods that a taint does not keep from the peers that a budget closes: the scheduler would choose their nodes again and again.
+	fenced = `variables.narrowed && (` + madeAgain + `) && (variables.wide || variables.spread ||
+  variables.own.exists(t, has(t.operator) && t.operator == "Exists" || has(t.value) && variables.closed.exists(c, c.startsWith(t.value + "/"))))`
 	ofNoDaemonSet = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`
 	notBound      = `(!has(object.spec.nodeName) || object.spec.nodeName == "")`
 )
@@ -114,6 +123,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "narrowed", Expression: fmt.Sprintf(`has(namespaceObject.metadata.annotations) && %q in namespaceObject.metadata.annotations`, v1alpha1.AnnotationBudgetOpen)},
 		{Name: "opened", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationBudgetOpen, v1alpha1.AnnotationBudgetOpen)},
 		{Name: "open", Expression: `variables.opened == "" ? [] : variables.opened.split(",")`},
+		{Name: "closed", Expression: fmt.Sprintf(`(`+annotation+`).split(",")`, v1alpha1.AnnotationBudgetClosed, v1alpha1.AnnotationBudgetClosed)},
 		{Name: "refused", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationRefused, v1alpha1.AnnotationRefused)},
 		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
@@ -122,14 +132,19 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "alike", Expression: alike},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
 	}, places("object.spec")...)
+	p.Spec.Variables = append(p.Spec.Variables,
+		admissionv1.Variable{Name: "stays", Expression: `variables.local || (variables.claims && size(variables.own) == 0)`},
+		admissionv1.Variable{Name: "fenced", Expression: `!variables.stays && ` + notBound + ` && ` + fenced},
+		admissionv1.Variable{Name: "reach", Expression: `variables.fenced ? variables.open : variables.peers`})
 	// Each sees what those before it made: the tolerations come last.
 	p.Spec.Mutations = []admissionv1.Mutation{
 		known(`variables.local || variables.claims || size(variables.own) > 0 ? [] : (` + selectVirtual + `)`),
+		known(`!variables.fenced ? [] : (` + markFenced + `)`),
 		// Whoever tolerates everything would go to peers that the namespace is not for; and places that are closed to a pod
 		// must not count among those that it is to be spread over.
-		known(`!` + notBound + ` || !(variables.wide || variables.spread) ? [] :
-  variables.local || (variables.claims && size(variables.own) == 0) ? ` + require("/spec", "object.spec", atHome) + ` :
-  size(variables.peers) == 0 ? [] : ` + require("/spec", "object.spec", atHome, atPeers)),
+		known(`!` + notBound + ` || !(variables.wide || variables.spread || variables.fenced) ? [] :
+  variables.stays || (variables.fenced && size(variables.open) == 0) ? ` + require("/spec", "object.spec", atHome) + ` :
+  size(variables.reach) == 0 ? [] : ` + require("/spec", "object.spec", atHome, atPeers)),
 		known(`!` + notBound + ` || size(variables.avoided) == 0 ? [] : ` + require("/spec", "object.spec", beyond)),
 		known(`variables.evenly != "true" || variables.local || variables.claims || !` + notBound + ` || size(variables.alike) == 0 ||
   (has(object.spec.topologySpreadConstraints) && size(object.spec.topologySpreadConstraints) > 0) ? [] : ` + spreadOver),

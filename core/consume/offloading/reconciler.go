@@ -119,10 +119,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	result, err := r.forget(ctx, req.Name)
-	if next > 0 && (result.RequeueAfter == 0 || next < result.RequeueAfter) {
-		result.RequeueAfter = next
-	}
+	result.RequeueAfter = soonest(result.RequeueAfter, next)
 	return result, err
+}
+
+// soonest is the shorter of two times; 0 is never.
+func soonest(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again; and when to look at what is spent.
@@ -160,7 +166,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 		return false, 0, err
 	}
 	r.twins.Review(ns.Name) // it may be reflected where none of its pods goes, or not any more
-	return false, next, r.freeWaiting(ctx, &nso)
+	later, err := r.freeWaiting(ctx, &nso)
+	return false, soonest(next, later), err
 }
 
 // labelled asks the API server whether the owner has the label on a namespace. Namespaces and NamespaceOffloadings come by two watches:
@@ -254,22 +261,29 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alph
 }
 
 // freeWaiting lets pods that were made before the namespace was offloaded go abroad too: the API server
-// permits adding tolerations to a pod, and the scheduler looks at it again.
-func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
+// permits adding tolerations to a pod, and the scheduler looks at it again. What cannot be added it has made again; next is when to look at
+// those that are too young for that, 0 for never.
+func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOffloading) (next time.Duration, all error) {
 	if len(wanted(nso.Spec)) == 0 {
-		return nil
+		return 0, nil
 	}
 	now := r.wantedNow(nso)
-	_, some := r.open(nso)
+	open, some := r.open(nso)
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
-		return err
+		return 0, err
 	}
-	var all error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !waits(pod) {
 			continue
+		}
+		if outgrown(pod, nso, open, some) {
+			later, err := r.remade(ctx, pod)
+			all = errors.Join(all, err)
+			if next = soonest(next, later); later <= 0 {
+				continue
+			}
 		}
 		var add []corev1.Toleration
 		if stuckAtHome(pod) || narrowed(pod) {
@@ -286,7 +300,7 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, add...)
 		all = errors.Join(all, client.IgnoreNotFound(r.client.Patch(ctx, pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))))
 	}
-	return all
+	return next, all
 }
 
 // conditionBound is on a pod that wants a virtual node and may not go there for what it is bound to at home; so it is said once.

@@ -32,7 +32,7 @@ func places(spec string) []admissionv1.Variable {
 // server breaks off with it (k8s.io/apiserver 0.36, conversion of native lists).
 const (
 	atHome  = `key: "kith.dev/virtual", operator: "DoesNotExist"`
-	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.peers.map(p, p)`
+	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.reach.map(p, p)`
 	beyond  = `key: "kith.dev/peer", operator: "NotIn", values: variables.avoided`
 	// atLaptops are those that this cluster runs.
 	atLaptops = `key: "` + v1alpha1.LabelTethered + `", operator: "In", values: ["true"]`
