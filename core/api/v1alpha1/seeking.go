@@ -129,16 +129,17 @@ type SoughtPeer struct {
 }
 
 // GrowthReason is how it stands with more room at a peer.
-// +kubebuilder:validation:Enum=MoreAsked;ConfirmMore;MoreGranted;NotGranted;GivingBack;GaveBack
+// +kubebuilder:validation:Enum=MoreAsked;ConfirmMore;MoreGranted;NotGranted;GivingBack;GaveBack;HoldsVolumes
 type GrowthReason string
 
 const (
-	GrowthAsked      GrowthReason = "MoreAsked"   // it has not answered yet
-	GrowthConfirm    GrowthReason = "ConfirmMore" // it accepted, and the owner here has to say a word on it: `kith confirm`
-	GrowthGranted    GrowthReason = "MoreGranted" // all that was asked for
-	GrowthNotGranted GrowthReason = "NotGranted"  // less than was asked for, or nothing: the message says why
-	GrowthGivingBack GrowthReason = "GivingBack"  // it is asked for less
-	GrowthGaveBack   GrowthReason = "GaveBack"    // it grants no more than is needed
+	GrowthAsked      GrowthReason = "MoreAsked"    // it has not answered yet
+	GrowthConfirm    GrowthReason = "ConfirmMore"  // it accepted, and the owner here has to say a word on it: `kith confirm`
+	GrowthGranted    GrowthReason = "MoreGranted"  // all that was asked for
+	GrowthNotGranted GrowthReason = "NotGranted"   // less than was asked for, or nothing: the message says why
+	GrowthGivingBack GrowthReason = "GivingBack"   // it is asked for less
+	GrowthGaveBack   GrowthReason = "GaveBack"     // it grants no more than is needed
+	GrowthHeld       GrowthReason = "HoldsVolumes" // nothing runs there, and volumes are: the contract stays for their sake
 )
 
 // Growth is room at a peer that was asked for because pods waited.
@@ -157,7 +158,7 @@ type Growth struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Base corev1.ResourceList `json:"base,omitempty"`
-	// extra: the contract itself was asked for because pods waited, and is ended when nothing runs there.
+	// extra: the contract itself was asked for because pods waited, and is ended when nothing runs there, and no volume is.
 	// +optional
 	Extra bool `json:"extra,omitempty"`
 	// needed is what pods need there of that, where that is less than is granted.

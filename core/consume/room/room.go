@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/consume/why"
 )
 
@@ -33,15 +34,30 @@ func New(c client.Reader) *Pods { return &Pods{client: c} }
 func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.Need, waiting int, err error) {
 	var pods corev1.PodList
 	var nodes corev1.NodeList
-	for _, list := range []client.ObjectList{&pods, &nodes} {
+	var stored corev1.PersistentVolumeList
+	var claims corev1.PersistentVolumeClaimList
+	for _, list := range []client.ObjectList{&pods, &nodes, &stored, &claims} {
 		if err := p.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, 0, fmt.Errorf("read the cluster's pods and nodes: %w", err)
+			return nil, 0, fmt.Errorf("read the cluster's pods, nodes and volumes: %w", err)
 		}
 	}
 	needs, places := make([]seeking.Need, len(at)), make([]why.Place, len(at))
 	index := map[string]int{}
 	for i := range at {
 		places[i], index[at[i].Peer.Name] = place(&at[i], nodes.Items), i
+	}
+	held := func(peer string) {
+		if i, is := index[peer]; is {
+			needs[i].Held++
+		}
+	}
+	for _, v := range volumes.Held(stored.Items, "", "") {
+		held(volumes.AtPeer(&v))
+	}
+	for i := range claims.Items {
+		for _, peer := range volumes.OnTheWay(&claims.Items[i]) {
+			held(peer)
+		}
 	}
 	var wait []*corev1.Pod
 	for i := range pods.Items {
@@ -136,8 +152,10 @@ func place(at *seeking.Place, nodes []corev1.Node) why.Place {
 		return p
 	}
 	p.Node = &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{offloading.LabelVirtual: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintPeer, Value: at.Peer.Name, Effect: corev1.TaintEffectNoSchedule}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			offloading.LabelVirtual: "true", v1alpha1.LabelPeer: at.Peer.Name, corev1.LabelHostname: name, corev1.LabelOSStable: "linux",
+		}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintPeer, Value: at.Peer.Name, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{Allocatable: at.Most, Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 		}},

@@ -130,6 +130,96 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
+// stored is a volume at a peer, with the claim that has it.
+func stored(name, peer string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + name}}
+	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.StorageProvisioner, VolumeHandle: name, VolumeAttributes: map[string]string{"peer": peer}}
+	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: corev1.NodeSelectorOpIn, Values: []string{peer}}},
+	}}}}
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	c.Spec.VolumeName, c.Status.Phase = v.Name, corev1.ClaimBound
+	return v, c
+}
+
+func has(claim string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: claim, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	}
+}
+
+// What is stored at a peer, or on its way, is told; and pods of what is stored there need that peer alone, whether there is a contract or not.
+func TestVolumesAreHeldWhereTheyAre(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moves := func(phase, from, to string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{v1alpha1.AnnotationMove: fmt.Sprintf(`{"phase":%q,"from":%q,"to":%q}`, phase, from, to)}
+		}
+	}
+	for name, tt := range map[string]struct {
+		at     string // a peer, "": at home
+		change func(*corev1.PersistentVolumeClaim)
+		gone   bool // the volume, for a moment
+		want   string
+	}{
+		"at home":                {want: "0 0"},
+		"at a peer":              {at: "carol", want: "0 1"},
+		"at another peer":        {at: "dave", want: "0 0"},
+		"on its way to a peer":   {change: moves("Copying", "alice", "kith-carol"), want: "0 1"},
+		"at neither, on its way": {change: moves("Stopped", "kith-carol", "kith-bob"), gone: true, want: "1 1"},
+		"a move that failed":     {change: moves("Failed", "alice", "kith-carol"), want: "0 0"},
+		"made at a peer this moment": {change: func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.VolumeName, c.Annotations = "", map[string]string{"volume.kubernetes.io/selected-node": "kith-carol"}
+		}, gone: true, want: "0 1"},
+		"made there long ago": {change: func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "kith-carol"}
+		}, want: "0 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, c := stored("data", tt.at)
+			if tt.at == "" {
+				v.Spec.CSI, v.Spec.NodeAffinity = nil, nil
+				v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/data"}
+			}
+			if tt.change != nil {
+				tt.change(c)
+			}
+			objects := []client.Object{bob(), c}
+			if !tt.gone {
+				objects = append(objects, v)
+			}
+			needs, _, err := New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()).Needs(t.Context(), twoPlaces())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(needs[0].Held, needs[1].Held); got != tt.want {
+				t.Errorf("held at bob and carol: %s, want %s", got, tt.want)
+			}
+		})
+	}
+
+	v, c := stored("data", "carol")
+	home := fake.NewClientBuilder().WithScheme(scheme).WithObjects(bob(), offloaded("shop"), v, c, pod("a", has("data"))).Build()
+	needs, waiting, err := New(home).Needs(t.Context(), twoPlaces())
+	if err != nil || needs[0].Waits != 0 || needs[1].Waits != 1 || waiting != 1 {
+		t.Errorf("%+v, %d wait, %v", needs, waiting, err)
+	}
+}
+
+// twoPlaces are bob's, with whom there is a contract, and carol's.
+func twoPlaces() (places []seeking.Place) {
+	for _, name := range []string{"bob", "carol"} {
+		places = append(places, seeking.Place{Peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			There: presence.Presence{State: presence.Reachable}, Most: list("4", "10")})
+	}
+	return places
+}
+
 func BenchmarkNeeds(b *testing.B) {
 	scheme := runtime.NewScheme()
 	_, _ = corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)

@@ -55,6 +55,23 @@ func Held(all []corev1.PersistentVolume, peer, namespace string) (held []corev1.
 	return held
 }
 
+// OnTheWay are the peers that a claim's volume is on its way to, or from: it is made there, or moves. One that moves is at neither for a moment.
+func OnTheWay(claim *corev1.PersistentVolumeClaim) (peers []string) {
+	var nodes []string
+	if is := MoveOf(claim); is != nil && is.Phase != Failed {
+		nodes = append(nodes, is.From, is.To)
+	}
+	if claim.Spec.VolumeName == "" {
+		nodes = append(nodes, claim.Annotations[annotationSelectedNode])
+	}
+	for _, node := range nodes {
+		if peer, is := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix); is {
+			peers = append(peers, peer)
+		}
+	}
+	return peers
+}
+
 // Words name volumes at peers for people: "shop/data (10Gi at bob)", with commas.
 func Words(held []corev1.PersistentVolume) string {
 	var words []string

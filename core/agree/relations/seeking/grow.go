@@ -37,6 +37,7 @@ type Need struct {
 	Waits  int                 // that wait for a node, may go there, and fit into Most, or are there and have no room
 	Beyond int                 // that wait, may go there, and do not fit
 	Since  time.Time           // that the first of those that fit waits
+	Held   int                 // volumes that are there, or on their way there or away
 	All    corev1.ResourceList // what those request that are there, and those that wait and fit
 }
 
@@ -102,6 +103,9 @@ func (r *room) more(granted corev1.ResourceList, need Need) corev1.ResourceList 
 func less(g *v1alpha1.Growth, granted corev1.ResourceList, need Need) corev1.ResourceList {
 	left := corev1.ResourceList{}
 	for name, base := range g.Base {
+		if _, storage := api.StorageClass(string(name)); storage {
+			continue // volumes hold it, whatever pods request
+		}
 		keep, is := need.All[name], granted[name]
 		if keep.Cmp(base) < 0 {
 			keep = base
@@ -326,6 +330,10 @@ func (p *plan) shrink(r *room, selected []facts, contracts, most int, now, next 
 		}
 		left := less(g, f.granted(), f.need)
 		ends := g.Extra && contracts > most && f.need.Pods == 0 && f.need.Waits == 0
+		if g.Reason == v1alpha1.GrowthHeld && (!ends || f.need.Held == 0) {
+			g.Reason, g.Message, g.Since = v1alpha1.GrowthGranted, clip("it grants "+record.Granted(f.granted())), rounded(now)
+		}
+		over := left
 		if ends {
 			left = corev1.ResourceList{corev1.ResourcePods: resource.Quantity{}}
 		}
@@ -348,6 +356,13 @@ func (p *plan) shrink(r *room, selected []facts, contracts, most int, now, next 
 			soon(due)
 			continue
 		}
+		if ends && f.need.Held > 0 { // the peer would delete them in time: that is a word of their owner alone
+			if ends, left = false, over; len(left) == 0 {
+				holds(g, f, now)
+				soon(now.Add(r.after))
+				continue
+			}
+		}
 		if p.amounts = left; ends {
 			p.end, p.amounts, contracts = f.peer, nil, contracts-1
 			g.Reason, g.Message, g.Since = v1alpha1.GrowthGivingBack, "nothing runs there", rounded(now)
@@ -355,4 +370,13 @@ func (p *plan) shrink(r *room, selected []facts, contracts, most int, now, next 
 		}
 		p.change(f, is, v1alpha1.GrowthGivingBack, now)
 	}
+}
+
+// holds says that a contract stays for the volumes that are at the peer. How long nothing was there counts anew, which brings us back.
+func holds(g *v1alpha1.Growth, f facts, now time.Time) {
+	at := rounded(now)
+	if g.Reason != v1alpha1.GrowthHeld {
+		g.Since = at
+	}
+	g.Reason, g.Message, g.NeededSince = v1alpha1.GrowthHeld, fmt.Sprintf("nothing runs there, and %d volumes are: the contract stays until they are moved or deleted", f.need.Held), &at
 }

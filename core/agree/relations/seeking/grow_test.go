@@ -26,6 +26,7 @@ type pods struct {
 	wait map[string]time.Time
 	at   map[string]string // a peer
 	each int64             // processors of each
+	held map[string]int    // volumes, by peer
 }
 
 // come has so many pods be made.
@@ -79,7 +80,7 @@ func (w *world) schedule() {
 func (w *world) Needs(_ context.Context, places []Place) (needs []Need, waiting int, err error) {
 	for _, at := range places {
 		used, n := w.used(at.Peer.Name)
-		need := Need{Pods: n}
+		need := Need{Pods: n, Held: w.pods.held[at.Peer.Name]}
 		for _, since := range w.pods.wait {
 			if used+w.pods.each > at.Most.Cpu().Value() {
 				need.Beyond++
@@ -376,6 +377,64 @@ func TestAnotherPeerIsAskedWhenOneGivesNoMore(t *testing.T) {
 		}
 		w.says("all", v1alpha1.SeekingEnough, 1, contracted, v1alpha1.SoughtEnded, next)
 	})
+}
+
+// A contract is not ended while volumes are at the peer, though nothing runs there: what is beyond the base alone is given back.
+func TestAContractStaysForItsVolumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := growing("all", 1, "4")
+		two := int32(2)
+		p.Spec.Grow.MaxPeers = &two
+		w := newWorld(t, accepted("bob"), accepted("carol"), p)
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(8)
+		w.runs(time.Hour)
+		if w.granted("carol") != "4" {
+			t.Fatalf("carol grants %q", w.granted("carol"))
+		}
+		w.pods.held = map[string]int{"carol": 2}
+		w.leave(0)
+		w.told()
+		w.runs(48 * time.Hour)
+		if g := w.grown("all", "carol"); w.granted("carol") != "2" || g.Reason != v1alpha1.GrowthHeld || !strings.Contains(g.Message, "2 volumes") {
+			t.Fatalf("carol grants %q, %+v", w.granted("carol"), g)
+		}
+		said := 0
+		for _, e := range w.told() {
+			if strings.Contains(e, string(v1alpha1.GrowthHeld)) {
+				said++
+			}
+		}
+		if said != 1 {
+			t.Errorf("it is said %d times", said)
+		}
+		// Who runs there again is said to be granted what is; nothing is asked for.
+		w.asked = nil
+		w.come(4)
+		w.runs(giveBack)
+		if g := w.grown("all", "carol"); w.granted("carol") != "2" || g.Reason != v1alpha1.GrowthGranted {
+			t.Errorf("carol grants %q, %+v", w.granted("carol"), g)
+		}
+		w.expect()
+		w.leave(0)
+		w.runs(2 * giveBack)
+		w.pods.held["carol"] = 0
+		w.runs(2 * giveBack)
+		if w.granted("carol") != "" {
+			t.Errorf("carol grants %q without volumes", w.granted("carol"))
+		}
+	})
+}
+
+// Storage is no pod's request: that pods need none of it does not say that it is not used.
+func TestStorageIsNotGivenBack(t *testing.T) {
+	list := func(amount string) corev1.ResourceList {
+		return corev1.ResourceList{"storage": resource.MustParse(amount), "fast.storageclass.storage.k8s.io/requests.storage": resource.MustParse(amount)}
+	}
+	if left := less(&v1alpha1.Growth{Base: list("1Gi")}, list("5Gi"), Need{}); len(left) > 0 {
+		t.Errorf("all but %v is given back", left)
+	}
 }
 
 // What somebody else asked for since is not given back.
