@@ -141,10 +141,14 @@ func follow(was *v1alpha1.Growth, f facts, now time.Time) *v1alpha1.Growth {
 		is.Until = nil
 	}
 	switch {
-	case request.Attempt != was.Attempt: // what the owner, or another policy, asked for since is not this one's to give back
+	case request.Attempt > was.Attempt: // what the owner, or another policy, asked for since is not this one's to give back
 		is.Base, is.Needed, is.NeededSince, is.Extra = nil, nil, nil, false
 		if pending(is) {
 			is.Reason, is.Message = v1alpha1.GrowthNotGranted, "something else was asked of it since"
+		}
+	case request.Attempt < was.Attempt: // it was not put, or was taken back before: what had grown until then did
+		if is.Attempt = request.Attempt; pending(is) {
+			is.Reason, is.Message = v1alpha1.GrowthNotGranted, "it was not asked after all"
 		}
 	case !pending(is):
 	case f.asking || f.ctr == nil:

@@ -457,6 +457,71 @@ func TestWhatTheOwnerAskedForIsNotGivenBack(t *testing.T) {
 	})
 }
 
+// Two policies know nothing of each other: each gives back what it asked for, as long as nobody asked for something else since.
+func TestOfTwoPoliciesTheLastGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("first", 1, "8"), growing("second", 1, "8"))
+		w.answer = yes
+		w.edits("second", func(s *v1alpha1.PeeringPolicySpec) { s.Paused = true })
+		w.runs(time.Hour)
+		w.come(5)
+		w.runs(time.Hour)
+		for name, paused := range map[string]bool{"first": true, "second": false} {
+			w.edits(name, func(s *v1alpha1.PeeringPolicySpec) { s.Paused = paused })
+		}
+		w.come(2)
+		w.runs(time.Hour)
+		if w.granted("bob") != "7" {
+			t.Fatalf("granted %s", w.granted("bob"))
+		}
+		w.edits("first", func(s *v1alpha1.PeeringPolicySpec) { s.Paused = false })
+		w.leave(0)
+		w.runs(24 * time.Hour)
+		if w.granted("bob") != "5" {
+			t.Errorf("%s is left", w.granted("bob"))
+		}
+	})
+}
+
+// A process that ends between what it writes and what it asks knows of what had grown before, and gives that back.
+func TestWhatGrewIsGivenBackThoughAQuestionWasLost(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"more": func(w *world) { w.come(2) },
+		"less": func(w *world) { w.leave(3); w.runs(giveBack) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+				w.answer = yes
+				w.runs(time.Hour)
+				w.come(5)
+				w.runs(time.Hour)
+				if w.granted("bob") != "5" {
+					t.Fatalf("granted %s", w.granted("bob"))
+				}
+				asks := len(w.asked)
+				w.cut = true
+				change(w)
+				w.runs(gap)
+				if g := w.grown("all", "bob"); !pending(&g) || len(w.asked) != asks {
+					t.Fatalf("nothing was lost: %+v", g)
+				}
+				w.cut = false
+				w.restart()
+				w.runs(time.Second)
+				if g := w.grown("all", "bob"); g.Base == nil {
+					t.Errorf("it is forgotten what was granted before: %+v", g)
+				}
+				w.leave(0)
+				w.runs(3 * giveBack)
+				if w.granted("bob") != "2" {
+					t.Errorf("%s is left, %+v", w.granted("bob"), w.grown("all", "bob"))
+				}
+			})
+		})
+	}
+}
+
 // A question for more that nobody answers is taken back, and the contract stays.
 func TestAQuestionForMoreThatIsLostIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -210,7 +210,6 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, r *room, now, next
 		case lost(s, f, now) && f.contract:
 			p.lost = append(p.lost, f.peer)
 			contracts++
-			s.Growth.Attempt = min(s.Growth.Attempt, f.peer.Status.Outgoing.Attempt) // see withdraw
 			notGranted(s.Growth, "no answer came in time, and the question was taken back", now)
 		case lost(s, f, now):
 			p.lost = append(p.lost, f.peer)

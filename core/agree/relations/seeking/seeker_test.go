@@ -52,6 +52,7 @@ type world struct {
 	events *events.FakeRecorder
 	asked  []asked
 	stale  bool // writes of policies' status conflict
+	cut    bool // writes of Peers fail
 	wrote  int  // of Peers' status
 	pods   pods
 	// requests are what was asked for, with each of asked.
@@ -75,6 +76,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it was changed"))
 			}
 			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if _, is := o.(*v1alpha1.Peer); is && w.cut {
+				return errors.New("it is cut")
+			}
+			return c.Patch(ctx, o, patch, opts...)
 		},
 	}))
 	w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
@@ -117,7 +124,7 @@ func (w *world) runs(passes time.Duration) {
 			}
 			for i := range policies.Items {
 				result, err := w.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&policies.Items[i])})
-				if err != nil {
+				if err != nil && !w.cut {
 					w.t.Fatal(err)
 				}
 				if result.RequeueAfter > 0 {
