@@ -178,6 +178,40 @@ func notGranted(g *v1alpha1.Growth, why string, now time.Time) {
 	g.Until = notBefore(now.Add(pause(g.Tries)), now)
 }
 
+// pauses reports whether a peer is not asked for more yet. A no to a question for less, which is for no more than is granted, says nothing of that.
+func (f facts) pauses(g *v1alpha1.Growth) bool {
+	if g == nil || g.Until == nil {
+		return false
+	}
+	request := f.peer.Spec.Request
+	return request.Attempt != g.Attempt || record.Exceeds(request.Resources, f.granted()) != ""
+}
+
+// hinders reports whether the question for less that is out at a peer is in the way: pods need more of what that would leave by now, there is nothing to
+// be given back any more, or others may be asked for what pods wait for. There are most contracts at most then.
+func (p *plan) hinders(r *room, selected []facts, out, contracts, most int) bool {
+	asks := selected[out]
+	for name, asked := range asks.peer.Spec.Request.Resources {
+		if need := asks.need.All[name]; need.Cmp(asked) > 0 {
+			return true
+		}
+	}
+	if request := asks.peer.Spec.Request.Resources; record.Exceeds(only(asks.granted(), request), request) == "" {
+		return true
+	}
+	for i, f := range selected {
+		is := p.status.Peers[i]
+		switch {
+		case f.asking || f.open || f.ending || !f.there.Works():
+		case f.contract && len(r.more(f.granted(), f.need)) > 0 && !f.pauses(is.Growth):
+			return true
+		case !f.contract && is.Until == nil && f.need.Waits > 0 && contracts < most:
+			return true
+		}
+	}
+	return false
+}
+
 // only is of a list what another one names.
 func only(list, named corev1.ResourceList) corev1.ResourceList {
 	some := corev1.ResourceList{}
@@ -216,7 +250,7 @@ func (p *plan) grow(r *room, selected []facts, contracts int, now, next time.Tim
 			lacking = true
 			switch {
 			case f.asking || !f.there.Works(): // the answer, or its coming, brings us back
-			case is.Growth != nil && is.Growth.Until != nil:
+			case f.pauses(is.Growth):
 				soon(is.Growth.Until.Time)
 			case at < 0 || p.before(i, at, selected):
 				at = i
@@ -307,7 +341,8 @@ func (p *plan) change(f facts, is *v1alpha1.SoughtPeer, reason v1alpha1.GrowthRe
 		}
 		g.Base[name] = has
 	}
-	g.Reason, g.Message, g.Attempt, g.Since, g.Needed, g.NeededSince = reason, said(f.granted(), p.amounts), p.attempt, rounded(now), nil, nil
+	g.Reason, g.Message, g.Attempt, g.Since = reason, said(f.granted(), p.amounts), p.attempt, rounded(now)
+	g.Until, g.Needed, g.NeededSince = nil, nil, nil
 }
 
 // growth is that of a peer, which has one from then on.

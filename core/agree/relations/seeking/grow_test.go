@@ -564,6 +564,118 @@ func TestAQuestionForMoreThatIsLostIsTakenBack(t *testing.T) {
 	})
 }
 
+// A question for less that nobody answers is taken back as soon as pods need what it would give back, and they are asked for then.
+func TestAQuestionForLessGivesWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pods    int
+		granted string
+	}{
+		"pods wait":                         {8, "8"},
+		"pods came that need what there is": {5, "5"},
+		"pods came that need some of it":    {3, "5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+				w.answer = yes
+				w.runs(time.Hour)
+				w.come(5)
+				w.runs(time.Hour)
+				w.leave(0)
+				w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateRequested }
+				w.runs(giveBack + gap)
+				if g := w.grown("all", "bob"); g.Reason != v1alpha1.GrowthGivingBack {
+					t.Fatalf("nothing is given back: %+v", g)
+				}
+				w.answer = yes
+				w.come(tt.pods)
+				w.runs(time.Minute)
+				g, peer := w.grown("all", "bob"), w.client.Now().PeerNamed("bob")
+				if w.granted("bob") != tt.granted || g.Reason != v1alpha1.GrowthGranted || peer.Status.Outgoing.RequestID != "" {
+					t.Errorf("granted %s, %+v, question %q", w.granted("bob"), g, peer.Status.Outgoing.RequestID)
+				}
+				w.leave(0) // and all of it is given back later
+				w.runs(2 * giveBack)
+				if w.granted("bob") != "2" {
+					t.Errorf("%s is left", w.granted("bob"))
+				}
+			})
+		})
+	}
+}
+
+// Whom a question for less is in the way of, and whom not.
+func TestWhatAQuestionForLessIsInTheWayOf(t *testing.T) {
+	cpu := func(n int64) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(n, resource.DecimalSI)}
+	}
+	with := func(granted, asked, needs int64, waits int) facts {
+		f := facts{peer: &v1alpha1.Peer{}, there: presence.Presence{State: presence.Reachable}, contract: true, need: Need{Waits: waits, All: cpu(needs)}}
+		f.peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: cpu(asked), Attempt: 7}
+		f.ctr = &v1alpha1.Contract{Spec: v1alpha1.ContractSpec{Resources: cpu(granted)}}
+		return f
+	}
+	out := with(5, 2, 1, 0)
+	out.asking = true
+	none := facts{peer: &v1alpha1.Peer{}, there: out.there, need: Need{Waits: 1, All: cpu(1)}}
+	later := metav1.Now()
+	paused := &v1alpha1.Growth{Attempt: 7, Until: &later}
+	for name, tt := range map[string]struct {
+		other facts
+		was   v1alpha1.SoughtPeer
+		most  int
+		want  bool
+	}{
+		"nobody":                          {with(2, 2, 2, 0), v1alpha1.SoughtPeer{}, 2, false},
+		"a peer that may be asked":        {with(2, 2, 3, 1), v1alpha1.SoughtPeer{}, 2, true},
+		"one that grants all it may":      {with(8, 8, 9, 1), v1alpha1.SoughtPeer{}, 2, false},
+		"one that said no to more":        {with(2, 4, 3, 1), v1alpha1.SoughtPeer{Growth: paused}, 2, false},
+		"one that said no to less":        {with(4, 2, 5, 1), v1alpha1.SoughtPeer{Growth: paused}, 2, true},
+		"one without a contract":          {none, v1alpha1.SoughtPeer{}, 3, true},
+		"one too many":                    {none, v1alpha1.SoughtPeer{}, 2, false},
+		"one that is not to be asked yet": {none, v1alpha1.SoughtPeer{Until: &later}, 3, false},
+	} {
+		p := plan{}
+		p.status.Peers = []v1alpha1.SoughtPeer{{Growth: &v1alpha1.Growth{Reason: v1alpha1.GrowthGivingBack, Base: cpu(2), Attempt: 7}}, tt.was}
+		if got := p.hinders(&room{limits: cpu(8)}, []facts{out, tt.other}, 0, 2, tt.most); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	p := plan{status: v1alpha1.PeeringPolicyStatus{Peers: []v1alpha1.SoughtPeer{{}}}}
+	less := with(2, 2, 1, 0)
+	less.asking = true
+	if !p.hinders(&room{limits: cpu(8)}, []facts{less}, 0, 1, 1) {
+		t.Error("it is asked for what it gave back by itself")
+	}
+}
+
+// Who does not want to take back what he granted is asked for that later and later, and for more at once.
+func TestANoToLessIsNoneToMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(5)
+		w.runs(time.Hour)
+		w.leave(0)
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
+		w.asked = nil
+		w.runs(24 * time.Hour)
+		if n := len(w.asked); n < 3 || n > 8 {
+			t.Errorf("it is asked for less %d times in a day", n)
+		}
+		if g := w.grown("all", "bob"); g.Until == nil || g.Until.Sub(time.Now()) < time.Hour {
+			t.Fatalf("nothing pauses: %+v", g)
+		}
+		w.answer = yes
+		w.come(7)
+		w.runs(time.Minute)
+		if w.granted("bob") != "7" {
+			t.Errorf("granted %s, %+v", w.granted("bob"), w.grown("all", "bob"))
+		}
+	})
+}
+
 func TestWhichPodsMatter(t *testing.T) {
 	waits := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}
 	gated := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}}

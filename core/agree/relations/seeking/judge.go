@@ -237,6 +237,11 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, r *room, now, next
 		most = int(*policy.Spec.MaxPeers)
 	}
 	st.Contracts = int32(contracts)
+	if r != nil && changing >= 0 && st.Peers[changing].Growth.Reason == v1alpha1.GrowthGivingBack && p.hinders(r, selected, changing, contracts, max(most, r.peers)) {
+		f, g := selected[changing], st.Peers[changing].Growth
+		g.Reason, g.Message, g.Since = v1alpha1.GrowthGranted, clip("it grants "+record.Granted(f.granted())), rounded(now)
+		p.lost, changing = append(p.lost, f.peer), -1
+	}
 	switch {
 	case changing >= 0 && st.Peers[changing].Growth.Reason == v1alpha1.GrowthGivingBack:
 		if st.State, st.Message = v1alpha1.SeekingAsking, st.Peers[changing].Peer+" is asked for less"; contracts >= most {
