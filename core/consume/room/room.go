@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +30,7 @@ type Pods struct {
 	client client.Reader
 }
 
-// New makes Pods of a cache that holds Pods, Nodes, Namespaces, NamespaceOffloadings and volumes with their claims.
+// New makes Pods of a cache that holds Pods, Nodes, Namespaces, NamespaceOffloadings and volumes with their claims and classes.
 func New(c client.Reader) *Pods { return &Pods{client: c} }
 
 // Needs implements seeking.Pods.
@@ -36,15 +39,17 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 	var nodes corev1.NodeList
 	var stored corev1.PersistentVolumeList
 	var claims corev1.PersistentVolumeClaimList
-	for _, list := range []client.ObjectList{&pods, &nodes, &stored, &claims} {
+	var classes storagev1.StorageClassList
+	for _, list := range []client.ObjectList{&pods, &nodes, &stored, &claims, &classes} {
 		if err := p.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, 0, fmt.Errorf("read the cluster's pods, nodes and volumes: %w", err)
 		}
 	}
-	needs, places := make([]seeking.Need, len(at)), make([]why.Place, len(at))
+	needs, places, stores := make([]seeking.Need, len(at)), make([]why.Place, len(at)), make([]store, len(at))
 	index := map[string]int{}
 	for i := range at {
 		places[i], index[at[i].Peer.Name] = place(&at[i], nodes.Items), i
+		stores[i] = store{at: &at[i], volumes: stored.Items, left: map[string]resource.Quantity{}, taken: map[string]bool{}}
 	}
 	held := func(peer string) {
 		if i, is := index[peer]; is {
@@ -91,7 +96,7 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			continue // its pods go nowhere
 		}
 		f := &why.Facts{Now: time.Now(), Pod: pod, Offloading: h.offloading}
-		if f.Claims, err = p.claims(ctx, pod); err != nil {
+		if f.Claims, err = p.claims(ctx, pod, classes.Items); err != nil {
 			return nil, 0, err
 		}
 		goes := false
@@ -99,11 +104,11 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			places[i].Permit, _ = offloading.PermitOf(pod.Namespace, h.offloading, places[i].Laptop)
 			places[i].Avoided = h.avoids(pod, places[i].Laptop, f.Now)
 			switch c := f.Against(&places[i]); {
-			case c == nil:
+			case c == nil && stores[i].take(pod.Namespace, f.Claims):
 				goes = true
 				count(&needs[i], pod)
 				add(places[i].Used, why.Requests(pod))
-			case c.Reason == api.CauseNoRoom:
+			case c == nil, c.Reason == api.CauseNoRoom:
 				goes = true
 				needs[i].Beyond++
 			}
@@ -140,10 +145,46 @@ func add(to, list corev1.ResourceList) {
 	}
 }
 
+// store is what is left of the storage at a peer for claims that have no volume yet.
+type store struct {
+	at      *seeking.Place
+	volumes []corev1.PersistentVolume
+	left    map[string]resource.Quantity // by class, of those that were looked at
+	taken   map[string]bool              // claims
+}
+
+// take takes what the claims of a pod need; nothing, and false, when it is not there.
+func (s *store) take(namespace string, claims []why.Claim) bool {
+	left, taken := maps.Clone(s.left), []string(nil)
+	for _, c := range claims {
+		key := namespace + "/" + c.Name
+		if !c.Movable || s.taken[key] { // it has a volume, or pods before this one have the claim
+			continue
+		}
+		is, known := left[c.Class]
+		if !known {
+			is = volumes.Left(s.at.Grants, s.at.Peer.Name, c.Class, s.volumes)
+			s.left[c.Class] = is
+		}
+		asked := c.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if asked.Cmp(is) > 0 {
+			return false
+		}
+		is = is.DeepCopy()
+		is.Sub(asked)
+		left[c.Class], taken = is, append(taken, key)
+	}
+	s.left = left
+	for _, key := range taken {
+		s.taken[key] = true
+	}
+	return true
+}
+
 // place is the node of a peer as it would be if all were granted that may be; without a contract it is the node that there would be, as far as that is
 // known of every peer's.
 func place(at *seeking.Place, nodes []corev1.Node) why.Place {
-	p := why.Place{Laptop: at.Peer.Name, Peer: true, There: at.There, Used: corev1.ResourceList{}}
+	p := why.Place{Laptop: at.Peer.Name, Peer: true, There: at.There, Used: corev1.ResourceList{}, Grants: at.Grants}
 	name := v1alpha1.VirtualNodePrefix + at.Peer.Name
 	if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
 		node := nodes[i] // of the cache: its status is replaced, not changed
@@ -191,7 +232,7 @@ func (h *home) avoids(pod *corev1.Pod, peer string, now time.Time) bool {
 }
 
 // claims are those of a pod's volumes.
-func (p *Pods) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim, err error) {
+func (p *Pods) claims(ctx context.Context, pod *corev1.Pod, classes []storagev1.StorageClass) (list []why.Claim, err error) {
 	for i := range pod.Spec.Volumes {
 		name := why.ClaimName(pod, &pod.Spec.Volumes[i])
 		if name == "" {
@@ -207,7 +248,11 @@ func (p *Pods) claims(ctx context.Context, pod *corev1.Pod) (list []why.Claim, e
 		if claim.Spec.VolumeName == "" || p.client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, volume) != nil {
 			volume = nil // where it is is not known
 		}
-		list = append(list, why.Claim{Name: name, Claim: claim, Volume: volume})
+		c := why.Claim{Name: name, Claim: claim, Volume: volume}
+		if claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil {
+			c.Class, c.Movable, c.Home = volumes.ClassAsked(classes, *claim.Spec.StorageClassName)
+		}
+		list = append(list, c)
 	}
 	return list, nil
 }

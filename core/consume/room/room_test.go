@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,7 +97,7 @@ func TestNeeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, v1alpha1.AddToScheme} {
 				if err := add(scheme); err != nil {
 					t.Fatal(err)
 				}
@@ -151,7 +152,7 @@ func has(claim string) func(*corev1.Pod) {
 // What is stored at a peer, or on its way, is told; and pods of what is stored there need that peer alone, whether there is a contract or not.
 func TestVolumesAreHeldWhereTheyAre(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -220,9 +221,66 @@ func twoPlaces() (places []seeking.Place) {
 	return places
 }
 
+// A pod that lacks storage at a peer lacks no cpu there: nothing is asked for it that would not help.
+func TestPodsThatLackStorageNeedNothingElse(t *testing.T) {
+	const fast = "fast.storageclass.storage.k8s.io/requests.storage"
+	unbound := func(name, class, size string) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+		c.Spec.StorageClassName, c.Spec.Resources.Requests = &class, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+		return c
+	}
+	grants := func(names ...string) corev1.ResourceList {
+		l := list("1", "10")
+		for _, name := range names {
+			l[corev1.ResourceName(name)] = resource.MustParse("5Gi")
+		}
+		return l
+	}
+	full, fullClaim := stored("full", "bob")
+	full.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Gi")}
+	for name, tt := range map[string]struct {
+		bob, carol corev1.ResourceList // what they grant
+		objects    []client.Object
+		want       string // waits and beyond at bob, then at carol
+	}{
+		"one has it":              {grants("storage"), grants(), []client.Object{unbound("a", "kith", "3Gi"), pod("a", has("a"))}, "1 0, 0 0"},
+		"none has it":             {grants(), grants(), []client.Object{unbound("a", "kith", "3Gi"), pod("a", has("a"))}, "0 0, 0 0"},
+		"of another class":        {grants("storage"), grants(fast), []client.Object{unbound("a", "kith-fast", "3Gi"), pod("a", has("a"))}, "0 0, 1 0"},
+		"more than is granted":    {grants("storage"), grants("storage"), []client.Object{unbound("a", "kith", "6Gi"), pod("a", has("a"))}, "0 1, 0 1"},
+		"volumes have it":         {grants("storage"), grants("storage"), []client.Object{full, fullClaim, unbound("a", "kith", "3Gi"), pod("a", has("a"))}, "0 1, 1 0"},
+		"a pod before it took it": {grants("storage"), grants(), []client.Object{unbound("a", "kith", "3Gi"), pod("a", has("a")), unbound("b", "kith", "3Gi"), pod("b", has("b"))}, "1 1, 0 0"},
+		"two pods of one claim":   {grants("storage"), grants(), []client.Object{unbound("a", "kith", "3Gi"), pod("a", has("a")), pod("b", has("a"))}, "2 0, 0 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, v1alpha1.AddToScheme} {
+				if err := add(scheme); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kith := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "kith"}, Provisioner: v1alpha1.StorageProvisioner}
+			kithFast := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "kith-fast"}, Provisioner: v1alpha1.StorageProvisioner,
+				Parameters: map[string]string{v1alpha1.ParameterClass: "fast"}}
+			places := twoPlaces()
+			places[0].Grants, places[1].Grants = tt.bob, tt.carol
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, bob(), offloaded("shop"), kith, kithFast)...).Build()
+			needs, _, err := New(c).Needs(t.Context(), places)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprintf("%d %d, %d %d", needs[0].Waits, needs[0].Beyond, needs[1].Waits, needs[1].Beyond); got != tt.want {
+				t.Errorf("bob, carol: %s, want %s", got, tt.want)
+			}
+			if cpu := needs[0].All[corev1.ResourceCPU]; cpu.Value() != int64(needs[0].Waits) {
+				t.Errorf("%s processors are needed of bob", &cpu)
+			}
+		})
+	}
+}
+
 func BenchmarkNeeds(b *testing.B) {
 	scheme := runtime.NewScheme()
-	_, _ = corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)
+	_, _, _ = corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)
 	var objects []client.Object
 	for i := range 400 {
 		objects = append(objects, pod(fmt.Sprintf("pod-%03d", i)))

@@ -45,8 +45,15 @@ func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVol
 	if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
 		return nil
 	}
+	left := Left(ctr.Spec.Resources, ctr.Spec.Peer, class, volumes)
+	return &left
+}
+
+// Left is how much storage of a class there a peer grants beside what the volumes have that are of it.
+func Left(grants corev1.ResourceList, peer, class string, volumes []corev1.PersistentVolume) resource.Quantity {
+	granted := grants[corev1.ResourceName(api.StorageOf(class))]
 	left := granted.DeepCopy()
-	for _, v := range Held(volumes, ctr.Spec.Peer, "") {
+	for _, v := range Held(volumes, peer, "") {
 		if ClassOf(&v) == class {
 			left.Sub(v.Spec.Capacity[corev1.ResourceStorage])
 		}
@@ -54,7 +61,7 @@ func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVol
 	if left.Sign() < 0 {
 		left = resource.Quantity{Format: resource.BinarySI}
 	}
-	return &left
+	return left
 }
 
 // capacities keeps, for each class of this provisioner, a CSIStorageCapacity for each peer that lends storage of it, and one for the nodes of home

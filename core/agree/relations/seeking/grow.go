@@ -29,6 +29,8 @@ type Place struct {
 	Peer  *v1alpha1.Peer
 	There presence.Presence
 	Most  corev1.ResourceList // all that it may grant
+	// Grants is what it grants, or is asked for first. Storage is no more than that: pods request none.
+	Grants corev1.ResourceList
 }
 
 // Need is what pods of this cluster need of a Place.

@@ -80,6 +80,13 @@ func (w *world) schedule() {
 func (w *world) Needs(_ context.Context, places []Place) (needs []Need, waiting int, err error) {
 	for _, at := range places {
 		used, n := w.used(at.Peer.Name)
+		granted := w.granted(at.Peer.Name)
+		if granted == "" {
+			granted = "2" // that is asked for first
+		}
+		if is := at.Grants[corev1.ResourceCPU]; is.String() != granted {
+			w.t.Errorf("%s grants %s, not %s", at.Peer.Name, &is, granted)
+		}
 		need := Need{Pods: n, Held: w.pods.held[at.Peer.Name]}
 		for _, since := range w.pods.wait {
 			if used+w.pods.each > at.Most.Cpu().Value() {

@@ -217,7 +217,10 @@ func (s *Seeker) need(ctx context.Context, r *room, selected []facts) error {
 	}
 	places := make([]Place, len(selected))
 	for i, f := range selected {
-		places[i] = Place{Peer: f.peer, There: f.there, Most: r.most(f)}
+		places[i] = Place{Peer: f.peer, There: f.there, Most: r.most(f), Grants: f.granted()}
+		if f.ctr == nil {
+			places[i].Grants = r.amounts
+		}
 	}
 	needs, waiting, err := s.Pods.Needs(ctx, places)
 	if err != nil {
