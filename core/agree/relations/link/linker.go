@@ -355,7 +355,7 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	network.Relayed = stillRelayed(peer.Status.Network, ours.Here)
 	network.IPv6 = l.agree6(peer, ours, theirs)
 	var err error
-	if network.Onward, err = l.homes(peer, theirs.Onward, ours); err != nil {
+	if network.Onward, err = l.homes(ctx, peer, theirs.Onward, ours); err != nil {
 		return err
 	}
 	if network.Others, err = l.meet(by.id, by.key, theirs); err != nil {

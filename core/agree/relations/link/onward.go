@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -120,11 +121,15 @@ func (l *Linker) onward(provider *v1alpha1.Peer) (list []peering.Onward) {
 	return list
 }
 
-// homes are those of what a consumer says of homes that its contract lets it have here, and whose addresses are free.
-func (l *Linker) homes(peer *v1alpha1.Peer, said []peering.Onward, ours peering.Link) (list []v1alpha1.OnwardHome, err error) {
+// homes are those of what a consumer says of homes that its contract lets it have here, and whose addresses are free; and those of which guests have
+// addresses.
+func (l *Linker) homes(ctx context.Context, peer *v1alpha1.Peer, said []peering.Onward, ours peering.Link) (list []v1alpha1.OnwardHome, err error) {
+	if list, err = l.heldHomes(ctx, peer); err != nil {
+		return nil, err
+	}
 	if len(said) == 0 || !l.cfg.Links || !l.cfg.Provides ||
 		!slices.ContainsFunc(l.client.Now().With(peer.Name, v1alpha1.RoleProvider), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && sharing.MayReoffer(c) }) {
-		return nil, nil
+		return list, nil
 	}
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
@@ -133,19 +138,53 @@ func (l *Linker) homes(peer *v1alpha1.Peer, said []peering.Onward, ours peering.
 		return nil, err
 	}
 	taken = append(taken, ours.Here, ours.There)
+	taken = append(taken, networksOf(&v1alpha1.NetworkStatus{Onward: list})...)
 	for _, o := range said {
-		r := l.room
-		r.taken = taken
-		if o.ID == l.cfg.Identity.ID() || o.ID.String() == peer.Spec.ID || netplan.CheckGuests(o.Network) != nil || !netplan.Within(o.Network, r.open(netplan.GuestBits)) || !netplan.Free(o.Network, taken) {
-			l.cfg.Log.Warn("pods that come by way of a peer have no place here: their addresses are in use for something else, or they are this cluster's own", "peer", peer.Name, "for", o.ID, "range", o.Network)
-			continue
-		}
-		taken = append(taken, o.Network)
 		home := v1alpha1.OnwardHome{ID: o.ID.String(), Network: o.Network.String(), Guests: o.Guests.String(), Services: text(o.Services)}
 		for _, r := range o.Space {
 			home.Space = append(home.Space, r.String())
 		}
-		list = append(list, home)
+		if i := slices.IndexFunc(list, func(held v1alpha1.OnwardHome) bool { return held.ID == home.ID }); i >= 0 {
+			if list[i].Network == home.Network && list[i].Guests == home.Guests { // else it is told anew when those guests have ended
+				list[i] = home
+			}
+			continue
+		}
+		r := l.room
+		r.taken = taken
+		if o.ID == l.cfg.Identity.ID() || home.ID == peer.Spec.ID || netplan.CheckGuests(o.Network) != nil || !netplan.Within(o.Network, r.open(netplan.GuestBits)) || !netplan.Free(o.Network, taken) ||
+			len(list) == netplan.MaxOnward {
+			l.cfg.Log.Warn("pods that come by way of a peer have no place here: their addresses are in use for something else, or they are this cluster's own", "peer", peer.Name, "for", o.ID, "range", o.Network)
+			continue
+		}
+		taken, list = append(taken, o.Network), append(list, home)
 	}
+	slices.SortFunc(list, func(a, b v1alpha1.OnwardHome) int { return cmp.Compare(a.ID, b.ID) })
 	return list, nil
+}
+
+// heldHomes are those of which guests here have addresses. They stay until the last of those has ended, whatever the peer says by now, and wherever this
+// laptop came to: whoever got the range next would have their traffic.
+func (l *Linker) heldHomes(ctx context.Context, peer *v1alpha1.Peer) (list []v1alpha1.OnwardHome, err error) {
+	now := l.client.Now().Peer(peer.Spec.ID)
+	if now == nil || now.Status.Network == nil || len(now.Status.Network.Onward) == 0 {
+		return nil, nil
+	}
+	used, err := l.cfg.Addresses(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(now.Status.Network.Onward), func(home v1alpha1.OnwardHome) bool {
+		part, err := netip.ParsePrefix(home.Guests)
+		return err != nil || !slices.ContainsFunc(used, part.Contains)
+	}), nil
+}
+
+// networksOf are the ranges of homes that come by way of a peer, beside which nothing else of that peer may lie.
+func networksOf(n *v1alpha1.NetworkStatus) (list []netip.Prefix) {
+	pair, _ := n.Pair(netip.Prefix{})
+	for _, o := range pair.Onward {
+		list = append(list, o.Network)
+	}
+	return list
 }

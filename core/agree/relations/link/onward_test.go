@@ -140,7 +140,7 @@ func TestHomesThatAreNotTaken(t *testing.T) {
 			if len(said) != 1 {
 				t.Fatalf("bob says %+v", said)
 			}
-			if homes, err := carol.linker.homes(carol.peer(bob), said, peering.Link{}); err != nil || len(homes) != 0 {
+			if homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{}); err != nil || len(homes) != 0 {
 				t.Errorf("%+v, %v", homes, err)
 			}
 		})
@@ -161,5 +161,104 @@ func TestPartsThatGuestsHave(t *testing.T) {
 	}
 	if netplan.StayingPart(here).Overlaps(netplan.RelayedPart(here, 0)) {
 		t.Error("who stays may have an address of who goes on")
+	}
+}
+
+// TestAHomeStaysWhileItsGuestsHaveAddresses: whatever the consumer says by then, its contract lets it have, or the laptop came to. Nobody else gets the range,
+// and nothing else of the same peer.
+func TestAHomeStaysWhileItsGuestsHaveAddresses(t *testing.T) {
+	for what, next := range map[string]func(t *testing.T, said []peering.Onward, bob, carol *side) []peering.Onward{
+		"it is said no more": func(*testing.T, []peering.Onward, *side, *side) []peering.Onward { return nil },
+		"its part is another": func(_ *testing.T, said []peering.Onward, _, _ *side) []peering.Onward {
+			said[0].Guests = netplan.RelayedPart(said[0].Network, 1)
+			return said
+		},
+		"its range is another's": func(t *testing.T, said []peering.Onward, _, _ *side) []peering.Onward {
+			said[0].ID = load(t).ID()
+			return said
+		},
+		"the laptop came to that network": func(_ *testing.T, said []peering.Onward, _, carol *side) []peering.Onward {
+			carol.came = append(carol.came, said[0].Network)
+			return said
+		},
+		"the contract lets it no more": func(t *testing.T, said []peering.Onward, bob, carol *side) []peering.Onward {
+			var ctr v1alpha1.Contract
+			if err := carol.client.Get(t.Context(), client.ObjectKey{Name: "with-bob"}, &ctr); err != nil {
+				t.Fatal(err)
+			}
+			if ctr.Spec.Document = nil; carol.client.Update(t.Context(), &ctr) != nil {
+				t.Fatal("the contract is not changed")
+			}
+			return said
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			alice, bob, carol, _ := brokered(t)
+			bob.relay(alice, carol)
+			if err := bob.propose(carol); err != nil {
+				t.Fatal(err)
+			}
+			before := carol.peer(bob).Status.Network.Onward
+			if len(before) != 1 {
+				t.Fatalf("%+v", before)
+			}
+			carol.addresses = []netip.Addr{prefix(before[0].Guests).Addr().Next()}
+			said := next(t, bob.linker.onward(bob.peer(carol)), bob, carol)
+			if homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{}); err != nil || !reflect.DeepEqual(homes, before) {
+				t.Errorf("with guests: %+v, %v; want %+v", homes, err, before)
+			}
+			carol.addresses = []netip.Addr{prefix(before[0].Guests).Addr().Prev()} // of a guest elsewhere
+			if homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{}); err != nil || reflect.DeepEqual(homes, before) {
+				t.Errorf("without: %+v, %v", homes, err)
+			}
+		})
+	}
+	t.Run("through a link", func(t *testing.T) {
+		alice, bob, carol, _ := brokered(t)
+		bob.relay(alice, carol)
+		if err := bob.propose(carol); err != nil {
+			t.Fatal(err)
+		}
+		held := carol.pair(bob).Onward
+		carol.addresses = []netip.Addr{held[0].Guests.Addr().Next()}
+		bob.relay(alice)
+		erin := newSide(t, "erin")
+		contracts(erin, carol)
+		if err := errors.Join(bob.propose(carol), erin.propose(carol)); err != nil {
+			t.Fatal(err)
+		}
+		if now := carol.pair(bob).Onward; !reflect.DeepEqual(now, held) {
+			t.Errorf("carol has %+v, had %+v", now, held)
+		}
+		if err := erin.insist(carol, func(l *peering.Link) { l.There = held[0].Network }); err != nil || carol.pair(erin).Here.Overlaps(held[0].Network) {
+			t.Errorf("erin has %s, %v", carol.pair(erin).Here, err)
+		}
+		if err := bob.insist(carol, func(l *peering.Link) { l.Here = held[0].Network; l.AtHere = netplan.GuestGateway(l.Here) }); err != nil || carol.pair(bob).There.Overlaps(held[0].Network) {
+			t.Errorf("bob has carol's guests at %s, %v", carol.pair(bob).There, err)
+		}
+		carol.addresses = nil
+		if err := bob.propose(carol); err != nil || len(carol.pair(bob).Onward) != 0 {
+			t.Errorf("when they ended: %+v, %v", carol.pair(bob).Onward, err)
+		}
+	})
+}
+
+// TestAPeerHoldsNoMoreHomesThanItMayName: those of which guests have addresses count.
+func TestAPeerHoldsNoMoreHomesThanItMayName(t *testing.T) {
+	alice, bob, carol, _ := brokered(t)
+	bob.relay(alice, carol)
+	if err := bob.propose(carol); err != nil {
+		t.Fatal(err)
+	}
+	held := carol.pair(bob).Onward[0]
+	carol.addresses = []netip.Addr{held.Guests.Addr()}
+	var said []peering.Onward
+	for i := range netplan.MaxOnward {
+		network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(100 + i), 0}), netplan.GuestBits)
+		said = append(said, peering.Onward{ID: load(t).ID(), Network: network, Guests: netplan.RelayedPart(network, 0), Space: []netip.Prefix{usual.Pods}})
+	}
+	homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{})
+	if err != nil || len(homes) != netplan.MaxOnward || !slices.ContainsFunc(homes, func(h v1alpha1.OnwardHome) bool { return h.ID == held.ID }) {
+		t.Errorf("%d homes, %v", len(homes), err)
 	}
 }

@@ -52,6 +52,7 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to id
 	if err != nil {
 		return fmt.Errorf("see which are in use here: %w", err)
 	}
+	taken = append(taken, networksOf(peer.Status.Network)...)
 	ours.Space = known.pods
 	with := func(more ...netip.Prefix) room {
 		r := l.room

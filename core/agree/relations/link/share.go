@@ -143,7 +143,7 @@ func (l *Linker) aliased(p *plan, peer *v1alpha1.Peer, network *v1alpha1.Network
 	if err != nil {
 		return err
 	}
-	taken = slices.Concat(taken, pair.Space, []netip.Prefix{pair.Here, pair.There})
+	taken = slices.Concat(taken, pair.Space, networksOf(network), []netip.Prefix{pair.Here, pair.There})
 	if err := l.chooseAliases(p, peer, pair.Space, taken, true); err != nil {
 		return err
 	}

@@ -60,8 +60,9 @@ func TestEachHomeHasItsOwnAddresses(t *testing.T) {
 	if none := terms.in(Twin{Origin: identity.ID{9}.Compact()}); none.Guests != "" || none.Space != "" || none.Contract != "c" {
 		t.Errorf("%+v", none.Network)
 	}
-	without := &Terms{Contract: "c"}
-	if without.onward(peer, nil); len(without.For) != 0 {
-		t.Error("without the term there are homes")
+	without := &Terms{Contract: "c"} // when the contract was renewed under those that run
+	without.onward(peer, nil)
+	if kept := without.in(Twin{Origin: alice.Compact()}); kept.Part != of.Part || ForAnother(kept, []v1alpha1.ChainLink{{Cluster: alice.String()}}) == nil {
+		t.Errorf("without the term: %+v, and others are let in", kept.Network)
 	}
 }

@@ -88,7 +88,7 @@ func (t *Terms) onward(peer *v1alpha1.Peer, peers []*v1alpha1.Peer) {
 	}
 	for _, o := range pair.Onward {
 		id, err := identity.ParseID(o.ID)
-		if err != nil || !t.Reoffer {
+		if err != nil { // without the term none are let in (ForAnother), but those that are here keep their addresses
 			continue
 		}
 		of := *t

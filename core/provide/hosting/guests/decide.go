@@ -170,7 +170,10 @@ func (r *rules) astray(o *observed) bool {
 			return true // it leads to who is there
 		}
 	}
-	return none == nil && unknown == nil && !guests.Contains(has)
+	if none != nil { // what its home had by way of its consumer is somebody else's by now; of a consumer itself another range is being agreed on
+		return unknown == nil && o.twin.Origin != ""
+	}
+	return unknown == nil && !guests.Contains(has)
 }
 
 // forAnother says why a guest that its consumer has for another cluster may not be here, nil when it may.

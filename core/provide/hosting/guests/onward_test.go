@@ -113,6 +113,7 @@ func TestWhoIsLeftBehind(t *testing.T) {
 func TestAGuestWithAnAddressOfAnothers(t *testing.T) {
 	broker := &grants.Terms{Network: grants.Network{Guests: "198.18.5.0/24", Part: "198.18.5.0/26"}, Onward: []grants.OnwardTo{{Peer: "carol", Guests: "198.18.5.64/27"}}}
 	provider := &grants.Terms{Network: grants.Network{Guests: "198.18.5.0/24", Part: "198.18.5.64/27"}}
+	none := &grants.Terms{}
 	for _, c := range []struct {
 		terms    *grants.Terms
 		node, ip string
@@ -123,6 +124,8 @@ func TestAGuestWithAnAddressOfAnothers(t *testing.T) {
 		{broker, "bob", "198.18.5.100", "", false}, // from before there were parts, and nobody else's
 		{broker, "kith-carol", "198.18.6.70", "", true},
 		{provider, "carol", "198.18.5.70", "a", false}, {provider, "carol", "198.18.5.7", "a", true}, {provider, "carol", "", "a", false},
+		{none, "carol", "198.18.5.70", "a", true}, {none, "carol", "", "a", false}, // its home comes no more by way of its consumer
+		{none, "carol", "198.18.5.70", "", false}, // of the consumer itself another range is being agreed on
 	} {
 		pod := podFor(mighty("p"), c.terms)
 		pod.Spec.NodeName, pod.Status.PodIP = c.node, c.ip
