@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -64,7 +65,8 @@ func relaysOthers(peer *v1alpha1.Peer, providers []string) bool {
 	return !slices.Equal(slices.Sorted(slices.Values(has)), slices.Sorted(slices.Values(providers)))
 }
 
-// parts gives each provider one: that which it has, or one that is free, of which no guest has an address.
+// parts gives each provider one: that which it has, or one that is free, of which no guest has an address. To one to which as many homes go already as it
+// hears of none more goes.
 func (l *Linker) parts(ctx context.Context, peer *v1alpha1.Peer, providers []string) (list []v1alpha1.RelayedRange, err error) {
 	here, err := netip.ParsePrefix(peer.Status.Network.GuestsHere)
 	if err != nil || !l.cfg.Links || here.Bits() != netplan.GuestBits { // a network plugin's guests have its addresses, which mean nothing elsewhere
@@ -81,7 +83,7 @@ func (l *Linker) parts(ctx context.Context, peer *v1alpha1.Peer, providers []str
 		return nil, err
 	}
 	for _, id := range slices.Sorted(slices.Values(providers)) {
-		if slices.ContainsFunc(list, func(r v1alpha1.RelayedRange) bool { return r.ID == id }) {
+		if slices.ContainsFunc(list, func(r v1alpha1.RelayedRange) bool { return r.ID == id }) || l.homesAt(id, peer) >= netplan.MaxOnward {
 			continue
 		}
 		for i := range netplan.MaxRelayed {
@@ -103,7 +105,17 @@ func stillRelayed(was *v1alpha1.NetworkStatus, here netip.Prefix) []v1alpha1.Rel
 	return was.Relayed
 }
 
-// onward are the homes whose guests go on to a provider of this cluster, as it hears of them.
+// homesAt is how many homes but this one have guests go on to a provider.
+func (l *Linker) homesAt(provider string, but *v1alpha1.Peer) (n int) {
+	for _, home := range l.client.Now().Peers {
+		if home.Spec.ID != but.Spec.ID && home.Status.Network != nil && slices.ContainsFunc(home.Status.Network.Relayed, func(r v1alpha1.RelayedRange) bool { return r.ID == provider }) {
+			n++
+		}
+	}
+	return n
+}
+
+// onward are the homes whose guests go on to a provider of this cluster, as it hears of them: if they are more than it takes, always the same.
 func (l *Linker) onward(provider *v1alpha1.Peer) (list []peering.Onward) {
 	for _, home := range l.client.Now().Peers {
 		pair, err := home.Status.Network.Pair(netip.Prefix{})
@@ -112,13 +124,13 @@ func (l *Linker) onward(provider *v1alpha1.Peer) (list []peering.Onward) {
 			continue
 		}
 		for _, r := range pair.Relayed {
-			if r.ID == provider.Spec.ID && len(list) < netplan.MaxOnward {
+			if r.ID == provider.Spec.ID {
 				list = append(list, peering.Onward{ID: id, Network: pair.Here, Guests: r.Guests, Space: pair.Space[:min(len(pair.Space), netplan.MaxOnwardSpace)], Services: pair.Services})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b peering.Onward) int { return a.Network.Addr().Compare(b.Network.Addr()) })
-	return list
+	slices.SortFunc(list, func(a, b peering.Onward) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return list[:min(len(list), netplan.MaxOnward)]
 }
 
 // homes are those of what a consumer says of homes that its contract lets it have here, and whose addresses are free; and those of which guests have

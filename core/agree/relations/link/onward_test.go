@@ -2,12 +2,14 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/peering"
@@ -260,5 +262,44 @@ func TestAPeerHoldsNoMoreHomesThanItMayName(t *testing.T) {
 	homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{})
 	if err != nil || len(homes) != netplan.MaxOnward || !slices.ContainsFunc(homes, func(h v1alpha1.OnwardHome) bool { return h.ID == held.ID }) {
 		t.Errorf("%d homes, %v", len(homes), err)
+	}
+}
+
+// TestMoreHomesThanAProviderHearsOf: those whose guests go on to it stay, and it is told of the same ones each time; others' go elsewhere.
+func TestMoreHomesThanAProviderHearsOf(t *testing.T) {
+	alice, bob, carol, dave := brokered(t)
+	there := carol.me.ID().String()
+	goes := func(i int) *v1alpha1.Peer {
+		here := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(100 + i), 0}), netplan.GuestBits)
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("home%d", i)}, Spec: v1alpha1.PeerSpec{ID: load(t).ID().String()}}
+		if err := bob.client.Create(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: here.String(), Space: []string{usual.Pods.String()}, Relayed: []v1alpha1.RelayedRange{{ID: there, Guests: netplan.RelayedPart(here, 0).String()}}}
+		if err := bob.client.Status().Update(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		return peer
+	}
+	for i := range netplan.MaxOnward - 1 {
+		goes(i)
+	}
+	if bob.relay(alice, carol, dave); len(bob.pair(alice).Relayed) != 2 || len(bob.linker.onward(bob.peer(carol))) != netplan.MaxOnward {
+		t.Fatalf("the last that has room: %+v", bob.pair(alice).Relayed)
+	}
+	more := goes(netplan.MaxOnward)
+	first := bob.linker.onward(bob.peer(carol))
+	for range 20 {
+		if again := bob.linker.onward(bob.peer(carol)); len(again) != netplan.MaxOnward || !reflect.DeepEqual(again, first) {
+			t.Fatalf("%+v, then %+v", first, again)
+		}
+	}
+	if parts, err := bob.linker.parts(t.Context(), bob.peer(alice), []string{there}); err != nil || len(parts) != 1 {
+		t.Errorf("one that had a part: %+v, %v", parts, err)
+	}
+	more.Status.Network.Relayed = nil
+	parts, err := bob.linker.parts(t.Context(), more, []string{there, dave.me.ID().String()})
+	if err != nil || len(parts) != 1 || parts[0].ID != dave.me.ID().String() {
+		t.Errorf("one more: %+v, %v", parts, err)
 	}
 }
