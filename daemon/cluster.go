@@ -300,7 +300,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},
-		Onward: c.Host.Onward, DNS: facts.Network.DNS(),
+		Onward: c.Host.Onward, Load: c.Host.Load, DNS: facts.Network.DNS(),
 		Taking: d.giver.Taking,
 		Older:  d.directory.FoundOlder, Log: d.log,
 		Keep: func(ctx context.Context, name string, run func(context.Context) error) {

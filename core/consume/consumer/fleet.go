@@ -64,8 +64,10 @@ type Config struct {
 	Permits   *offloading.Permits
 	// Place gives the labels that say where a peer is.
 	Place func(*v1alpha1.Peer) map[string]string
-	// Onward says for whom a namespace is that is another cluster's and goes on to the provider with that ID; nil: there are none.
+	// Onward says for whom a namespace is that is another cluster's and goes on to the provider with that ID; nil: there are none. Load reads which these
+	// are, unless that was done: before a member runs, for it would take them for this cluster's own.
 	Onward func(namespace, provider string) (remote.Onward, bool)
+	Load   func(context.Context) error
 	// DNS is the service address of this cluster's DNS, which guests here that go on are not to ask there.
 	DNS netip.Addr
 	// Taking reports whether a peer takes an image from this cluster at this moment; nil: never.

@@ -1,15 +1,20 @@
 package consumer
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/remote"
 	"kith.dev/core/consume/virtualnode"
 )
 
@@ -75,4 +80,26 @@ func TestAMemberKnowsTheRangeOfItsGuests(t *testing.T) {
 			t.Errorf("%+v: changed %v, %s", c.network, changed, m.guests.Load())
 		}
 	}
+}
+
+// TestNothingGoesBeforeItIsKnownWhoseItIs: no member runs, and no twin is asked for.
+func TestNothingGoesBeforeItIsKnownWhoseItIs(t *testing.T) {
+	down := errors.New("the API server is down")
+	f := &Fleet{Config: Config{Load: func(context.Context) error { return down }}, members: map[string]*member{}}
+	if err := f.Ensure(t.Context(), &v1alpha1.Peer{}, &v1alpha1.Contract{}); !errors.Is(err, down) || len(f.members) != 0 {
+		t.Errorf("%v, %d members", err, len(f.members))
+	}
+	f = &Fleet{Config: Config{Client: clientfake.NewClientBuilder().WithScheme(scheme(t)).Build(), Onward: func(string, string) (remote.Onward, bool) { return remote.Onward{}, true }}}
+	if twin, err := (&twins{fleet: f, id: "carol"}).Ensure(t.Context(), "shop-a"); err == nil {
+		t.Errorf("it has the twin %s", twin)
+	}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

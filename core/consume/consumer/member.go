@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net/netip"
@@ -59,6 +60,11 @@ func (m *member) stop() {
 }
 
 func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (*member, error) {
+	if f.Load != nil {
+		if err := f.Load(ctx); err != nil {
+			return nil, fmt.Errorf("see which namespaces are other clusters': %w", err)
+		}
+	}
 	to, err := f.Directory.Client(peer)
 	if err != nil {
 		return nil, err

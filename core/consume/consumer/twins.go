@@ -45,6 +45,9 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	}
 	var of *v1alpha1.ChainLink
 	if onward, is := t.fleet.onward(home, t.id); is {
+		if err := onward.Known(home); err != nil {
+			return "", err
+		}
 		of = &onward.Link
 	}
 	twin, asked := t.remote.EnsureTwin(ctx, home, cmp.Or(nso.Spec.Mapping, v1alpha1.MappingDefault), of)

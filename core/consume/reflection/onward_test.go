@@ -7,6 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	metafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/agree/kinds"
@@ -57,5 +60,33 @@ func TestAServiceThatGoesOnHasTheAddressOfItsHome(t *testing.T) {
 	headless := &corev1.Service{}
 	if keepAddresses(&corev1.Service{}, headless); len(headless.Annotations) != 0 {
 		t.Errorf("%v", headless.Annotations)
+	}
+}
+
+// TestWhoseANamespaceIsIsPartOfWhatWasWritten: what was made of it while nobody knew is made again.
+func TestWhoseANamespaceIsIsPartOfWhatWasWritten(t *testing.T) {
+	scheme := metafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Annotations: map[string]string{kinds.AnnotationClusterIP: "10.43.7.8"}}, Spec: corev1.ServiceSpec{ClusterIP: "10.43.99.1"}}
+	home := &Home{core: fake.NewClientset(service), meta: metafake.NewSimpleMetadataClient(scheme)}
+	m, err := home.join(func(*kinds.Kind, metav1.Object, metav1.Object) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.leave()
+	if !cache.WaitFor(t.Context(), "", m.synced...) {
+		t.Fatal("not everything was seen")
+	}
+	r, tw, it := reflector(t, home), newTwin("shop", "shop-x"), item{kinds.Service, "shop", "web"}
+	s := &session{ctx: t.Context(), member: m, ready: make(chan struct{})}
+	close(s.ready)
+	stamp := func(onward bool) string {
+		r.cfg.Onward = func(string) bool { return onward }
+		return r.source(tw, s, it, nil).stamp
+	}
+	if stamp(false) == stamp(true) || stamp(true) != stamp(true) {
+		t.Error("what is another's is taken for what was this cluster's own")
 	}
 }

@@ -53,6 +53,9 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 	if pod, ok := o.(*corev1.Pod); ok {
 		return r.ofPod(t, pod, src)
 	}
+	if onward {
+		src.stamp += "/onward"
+	}
 	switch {
 	case it != it.atHome() && !onward:
 		if !r.cfg.APIServer.IsValid() {

@@ -23,6 +23,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
+	"kith.dev/core/consume/remote"
 )
 
 func anybody(context.Context, string) (offloading.Permit, string, error) {
@@ -257,5 +258,14 @@ func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {
 	}
 	if want := []string{"update nodes", "patch pods", "patch pods", "patch pods", "update nodes"}; !slices.Equal(writes, want) {
 		t.Errorf("writes %v, want %v", writes, want)
+	}
+}
+
+// TestAPodOfNobodyKnowsWhomDoesNotGo: at the peer it would be this cluster's own.
+func TestAPodOfNobodyKnowsWhomDoesNotGo(t *testing.T) {
+	n, _, _ := permitted(t, &askedTwins{}, map[string]offloading.Permit{"shop": offloading.Granted})
+	n.cfg.Onward = func(string) (remote.Onward, bool) { return remote.Onward{}, true }
+	if err := n.create(t.Context(), &twin{home: "shop", name: "shop-x"}, onNode("shop", "web")); err == nil || !strings.Contains(err.Error(), "shop") {
+		t.Errorf("it goes: %v", err)
 	}
 }

@@ -147,6 +147,9 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	wanted := offloadedPod(n.adapted(t, home), t.name)
 	if n.cfg.Onward != nil {
 		if onward, is := n.cfg.Onward(home.Namespace); is {
+			if err := onward.Known(home.Namespace); err != nil {
+				return err
+			}
 			wanted.Spec.Chain = []v1alpha1.ChainLink{onward.Link}
 		}
 	}

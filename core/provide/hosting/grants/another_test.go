@@ -66,3 +66,20 @@ func TestEachHomeHasItsOwnAddresses(t *testing.T) {
 		t.Errorf("without the term: %+v, and others are let in", kept.Network)
 	}
 }
+
+// TestATwinIsNeverThisClustersOwn: also when nothing can be said of its contract; nobody may take its pods for the owner's.
+func TestATwinIsNeverThisClustersOwn(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	p := newProvider(t, peer, contractWith("bob", "c1"))
+	if err := p.contracts.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.contracts.Learn(Twin{Name: bobsShop, Home: "shop", Contract: "c1", Consumer: bob.Compact})
+	p.contracts.Learn(Twin{Name: "unread", Home: "shop", Contract: "c2", Consumer: bob.Compact})
+	for namespace, c := range map[string]struct{ is, known bool }{"default": {false, false}, bobsShop: {true, true}, "unread": {true, false}} {
+		onward, is := p.contracts.Onward(namespace, "carol")
+		if is != c.is || (onward.Known(namespace) == nil) != c.known || c.known && (onward.Link.Cluster != bob.ID || onward.Link.Namespace != "shop") {
+			t.Errorf("%s: %t, %+v", namespace, is, onward)
+		}
+	}
+}

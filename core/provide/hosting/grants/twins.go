@@ -75,11 +75,12 @@ func (c *Contracts) Networks() (all []Network) {
 // In is what holds in a twin under terms that are its contract's.
 func (c *Contracts) In(tw Twin, terms *Terms) *Terms { return terms.in(tw) }
 
-// Onward says for whom a namespace is that may go on to a provider of this cluster, by its ID; false for one of this cluster's own, or that may not.
+// Onward says for whom a namespace is that may go on to a provider of this cluster, by its ID; false for one of this cluster's own. It is the zero value for a
+// twin without a contract that can be read. Call it when Load has returned.
 func (c *Contracts) Onward(namespace, provider string) (onward remote.Onward, is bool) {
 	tw, terms := c.Twin(namespace), c.TermsIn(namespace)
-	if terms == nil || tw.Name == "" {
-		return onward, false
+	if terms == nil {
+		return onward, tw.Name != ""
 	}
 	onward.Link = v1alpha1.ChainLink{Cluster: terms.Consumer.ID, Name: terms.Consumer.Name, Contract: terms.Contract, Namespace: tw.Home}
 	for _, to := range terms.Onward {
