@@ -91,7 +91,7 @@ func resourceView(part sharing.Part, in sharing.OfferInput) api.OfferedResource 
 	if kept, ok := sharing.Reserve(in.Policy, in.Supply)[part.Name]; ok {
 		r.Reserve = word(kept)
 	}
-	if room := in.Supply.Room; room != nil && (name == api.Storage || name == api.EphemeralStorage) {
+	if room := in.Supply.RoomFor(part.Name); room != nil {
 		r.Disk = word(*room)
 	}
 	if has, ok := in.Has[part.Name]; ok {

@@ -63,8 +63,10 @@ func ofFree(amount v1alpha1.Amount) bool { return strings.HasSuffix(string(amoun
 func Offered(policy *v1alpha1.SharingPolicy, there supply.Supply) corev1.ResourceList {
 	amounts := Amounts(policy, there)
 	for _, name := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
-		if all, shared := amounts[name]; shared && there.Room != nil && there.Room.Cmp(all) < 0 {
-			amounts[name] = *there.Room
+		if all, shared := amounts[name]; shared {
+			if room := there.RoomFor(name); room != nil && room.Cmp(all) < 0 {
+				amounts[name] = *room
+			}
 		}
 	}
 	return amounts

@@ -52,7 +52,7 @@ func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []*v1alpha
 		}
 		most := shared[corev1.ResourceName(name)]
 		if left, _, known := there.Left(corev1.ResourceName(name)); known && left.Cmp(most) < 0 {
-			if room := there.Room; (name == api.EphemeralStorage || name == api.Storage) && room != nil && room.Cmp(most) < 0 {
+			if room := there.RoomFor(corev1.ResourceName(name)); room != nil && room.Cmp(most) < 0 {
 				notes = append(notes, fmt.Sprintf("%s: the disk has room for %s of it, so of the %s shared at most %s will be promised anew; what was signed stays",
 					name, room.String(), most.String(), left.String()))
 				continue

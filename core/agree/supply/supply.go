@@ -21,7 +21,8 @@ type Supply struct {
 	// Classes are the storage classes of this cluster; nil: nobody looked.
 	Classes []string
 
-	Room *resource.Quantity // what the disks have room for beside what is on them, of scratch space and volumes; nil: nobody knows
+	Room    *resource.Quantity // what the disks have room for beside what is on them, of scratch space and volumes; nil: nobody knows
+	Scratch resource.Quantity  // what others have of scratch space beside that, as a part of Nodes; volumes are on this cluster's disks
 }
 
 // Disk tells what is free on the disk of a node, in bytes. A nil Disk knows of none.
@@ -43,14 +44,13 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, by api.B
 			by = taken.by
 		}
 	}
-	if onDisk(name) && s.Room != nil {
-		room := s.Room.DeepCopy()
+	if room := s.RoomFor(name); room != nil {
 		for _, each := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceStorage} {
 			room.Sub(s.Promised(each)) // guests may not have written any of it yet
 			room.Sub(s.Reserve[each])
 		}
 		if room.Cmp(left) < 0 {
-			left, by = room, api.BoundByDisk
+			left, by = *room, api.BoundByDisk
 		}
 	}
 	if left.Sign() < 0 {
@@ -59,9 +59,17 @@ func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, by api.B
 	return left, by, true
 }
 
-// onDisk reports whether a resource is a part of what disks have.
-func onDisk(name corev1.ResourceName) bool {
-	return name == corev1.ResourceEphemeralStorage || name == corev1.ResourceStorage
+// RoomFor is what there is room for of a resource that is a part of what disks have, and nil for others, and where nobody knows. What others have
+// lets nobody have a volume here; all scratch space that was promised may be used here.
+func (s Supply) RoomFor(name corev1.ResourceName) *resource.Quantity {
+	if s.Room == nil || name != corev1.ResourceEphemeralStorage && name != corev1.ResourceStorage {
+		return nil
+	}
+	room := s.Room.DeepCopy()
+	if name == corev1.ResourceEphemeralStorage {
+		room.Add(s.Scratch)
+	}
+	return &room
 }
 
 // Promised is what contracts grant of a resource together.

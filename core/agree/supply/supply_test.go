@@ -210,3 +210,24 @@ func TestSlim(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+// TestVolumesAreOnTheDisksHere: what others have of scratch space leaves no more room for them, and what of it was promised may be used here.
+func TestVolumesAreOnTheDisksHere(t *testing.T) {
+	const here, all = "100Gi", "300Gi" // of which others have 200Gi
+	for what, c := range map[string]struct {
+		granted          []corev1.ResourceList
+		scratch, volumes string
+	}{
+		"nothing is promised": {nil, "280Gi", "80Gi"},
+		"scratch space is":    {[]corev1.ResourceList{list("ephemeral-storage", "50Gi")}, "230Gi", "30Gi"},
+		"more than is here":   {[]corev1.ResourceList{list("ephemeral-storage", "150Gi")}, "130Gi", "0"},
+		"volumes are":         {[]corev1.ResourceList{list("storage", "50Gi")}, "230Gi", "30Gi"},
+	} {
+		s := Supply{Nodes: list("ephemeral-storage", all, "storage", here), Granted: c.granted, Room: new(resource.MustParse("80Gi")), Scratch: resource.MustParse("200Gi")}
+		for name, want := range map[corev1.ResourceName]string{"ephemeral-storage": c.scratch, "storage": c.volumes} {
+			if left, _, _ := s.Left(name); left.String() != want {
+				t.Errorf("%s: %s %s is left, want %s", what, left.String(), name, want)
+			}
+		}
+	}
+}

@@ -41,13 +41,7 @@ func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *s
 		for _, name := range offeredOn {
 			addTo(in.Supply.Nodes, name, ctr.Spec.Resources[name])
 		}
-	}
-	if in.Supply.Room != nil { // that is of this cluster's disks
-		room := in.Supply.Room.DeepCopy()
-		for _, ctr := range from {
-			room.Add(ctr.Spec.Resources[corev1.ResourceEphemeralStorage])
-		}
-		in.Supply.Room = &room
+		in.Supply.Scratch.Add(ctr.Spec.Resources[corev1.ResourceEphemeralStorage])
 	}
 	if in.Supply.Own == nil {
 		return nil

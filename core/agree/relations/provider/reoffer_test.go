@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
+	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
@@ -106,6 +108,24 @@ func TestWhatOthersGrantIsOfferedOnce(t *testing.T) {
 			if grant, err := d.Grant(t.Context(), &r); err != nil || grant.Summary != c.want {
 				t.Errorf("%s: %s, want %s (%v)", what, strings.TrimSpace(grant.Summary), c.want, err)
 			}
+		}
+	}
+}
+
+// TestVolumesAreNotPromisedOfOthersDisks: scratch space that a provider grants is scratch space alone.
+func TestVolumesAreNotPromisedOfOthersDisks(t *testing.T) {
+	p := sharing.Default(100)
+	p.Spec.ReofferFrom = []string{sharing.AllProviders}
+	d := newWorld(t, p)
+	d.consumes(t, "carol", load(t), true, map[string]string{"cpu": "4", "ephemeral-storage": "200Gi"})
+	own := supply.Supply{Nodes: list("cpu", "8", "ephemeral-storage", "100Gi", "storage", "100Gi"), Room: new(resource.MustParse("80Gi"))}
+	there, err := d.SupplyUnder(t.Context(), p, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[corev1.ResourceName]string{"ephemeral-storage": "280Gi", "storage": "80Gi"} {
+		if left, _, _ := there.Left(name); left.String() != want {
+			t.Errorf("%s %s is left, want %s", left.String(), name, want)
 		}
 	}
 }
