@@ -104,6 +104,57 @@ func TestWhatGoesOnIsRelayed(t *testing.T) {
 	}
 }
 
+// TestWhatComesPastHomeGoesOn: alice's guests at erin reach those that went on from bob to carol, by the direct way from erin to bob, which is there for none
+// but alice's; it is counted where it goes, and not under alice's contract.
+func TestWhatComesPastHomeGoesOn(t *testing.T) {
+	range1, range2 := prefix("10.127.0.0/24"), prefix("10.127.4.0/24")
+	space := prefixes("10.42.0.0/16", "10.130.0.0/24")
+	ofAlice, atCarol := &Carried{}, &Carried{}
+	carolUp := up()
+	way := Direct{Handle: netip.MustParseAddr("240.0.0.1"), Called: netip.MustParseAddr("240.0.0.2"), Guests: prefix("10.130.0.0/24"), MTU: 1300, Way: &Way{Wake: func() {}}}
+	bob := New(testHost("10.127.0.1/32", "10.127.4.1/32"), []Peer{
+		{ID: "alice", Pair: netplan.Pair{Here: range1, Space: space, Relayed: []netplan.Relayed{{ID: "carol", Guests: netplan.RelayedPart(range1, 0)}, {ID: "nobody", Guests: netplan.RelayedPart(range1, 1)}}}, MTU: 1400, Up: up(), Carried: ofAlice, Direct: []Direct{way}},
+		{ID: "ann", Pair: netplan.Pair{Here: range2, Space: space, Relayed: []netplan.Relayed{{ID: "carol", Guests: netplan.RelayedPart(range2, 0)}}}, MTU: 1400, Up: up()},
+		{ID: "carol", Pair: netplan.Pair{There: prefix("10.128.0.0/24")}, MTU: 1400, Up: carolUp, Carried: atCarol},
+	})
+	from := func(src, dst string) []byte {
+		b := append(make([]byte, Header), ipv4Packet(src, dst, protoUDP, udpSegment(40000, 80, []byte("hello")))...)
+		(&tunnel{header: headerOf(way.Handle, way.Called)}).wrap(b)
+		return b
+	}
+	names := map[string]string{(netplan.Pair{There: prefix("10.128.0.0/24")}).Handle().String(): "carol"}
+	for what, c := range map[string]struct{ src, dst, want string }{
+		"to one that went on":         {"10.130.0.5", "10.127.0.70", "to carol"},
+		"to one that stayed":          {"10.130.0.5", "10.127.0.9", "here"},
+		"to whom there is no tunnel":  {"10.130.0.5", "10.127.0.100", "dropped"},
+		"another home's that went on": {"10.130.0.5", "10.127.4.70", "dropped"},
+		"in the name of home":         {"10.42.0.5", "10.127.0.70", "dropped"},
+		"in the name of one of them":  {"10.127.0.9", "10.127.0.70", "dropped"},
+		"to the broker's own there":   {"10.130.0.5", "10.128.0.9", "dropped"},
+		"to home itself":              {"10.130.0.5", "10.42.0.5", "dropped"},
+	} {
+		before := atCarol.There.Load()
+		b := from(c.src, c.dst)
+		v, onward := bob.Ingress(b)
+		got := "dropped"
+		if v == Pass && onward {
+			got = "to " + bob.peer(b, names)
+		} else if v == Pass {
+			got = "here"
+		}
+		if got != c.want || (atCarol.There.Load() > before) != onward {
+			t.Errorf("%s: %s > %s is %s (%s), want %s; %d bytes are counted", what, c.src, c.dst, got, verdictNames[v], c.want, atCarol.There.Load()-before)
+		}
+	}
+	if n := ofAlice.Here.Load() + ofAlice.There.Load() + atCarol.Here.Load(); n != 0 {
+		t.Errorf("%d bytes are counted on the wrong side", n)
+	}
+	carolUp.Store(false)
+	if v, _ := bob.Ingress(from("10.130.0.5", "10.127.0.70")); v == Pass {
+		t.Error("without a session it comes to the kernel")
+	}
+}
+
 // TestAHomeByWayOfAPeer: to the provider each home that comes by way of a broker is one of its own.
 func TestAHomeByWayOfAPeer(t *testing.T) {
 	_, carol := brokered()

@@ -149,9 +149,16 @@ func sideOf(side, home *tunnel) kind {
 
 // relaying decides about packets of and for guests that went on from here, in both directions, and reports whether it is one: they have their home's
 // addresses, which mean something else here, so but for those to and from other guests of that home here the kernel never sees them. next is where
-// it goes on to; nil: to such a guest. home is whose guests they are.
+// it goes on to; nil: to such a guest. home is whose guests they are. Those at another provider may have sent it past home: it is no news to home, and
+// counts at next alone.
 func (t *Table) relaying(tn *tunnel, p []byte, ihl int, src, dst uint32) (next, home *tunnel, v Verdict, is bool) {
 	if !t.relays {
+		return nil, nil, Pass, false
+	}
+	if d := tn.direct; d != nil {
+		if to := t.find(dst); d.guests.has(src) && to != nil && to.kind == relayed && to.home == d.home && to.to != nil {
+			return to.to, d.home, Pass, true
+		}
 		return nil, nil, Pass, false
 	}
 	if tn.relays {
