@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"kith.dev/core/net/gateway/noderoute"
 	"kith.dev/core/net/hostnet"
 	"kith.dev/core/net/netplan"
 )
@@ -139,5 +141,23 @@ func TestNobodyDrawsAnothersPacketsOutOfTheTunnel(t *testing.T) {
 	guest.serveTCP(80, whoCalls)
 	if got := alice.ask("10.65.0.5:80"); got != "10.42.0.5" {
 		t.Errorf("bob saw %q", got)
+	}
+}
+
+// TestAHomesRangeThatThisNetworkHas: who comes by way of a peer has its routes as a tenant; to this host, and to this cluster's own pods, the addresses are
+// those of the network that it came to.
+func TestAHomesRangeThatThisNetworkHas(t *testing.T) {
+	network := netip.MustParsePrefix("10.127.0.0/24")
+	home := netplan.Onward{ID: "alice", Network: network, Guests: netplan.RelayedPart(network, 0), Space: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}}
+	g := &Gateway{cfg: Config{Pods: netip.MustParsePrefix("10.42.0.0/16")}, peers: map[string]*route{"bob": {Peer: Peer{ID: "bob", Pair: netplan.Pair{There: netip.MustParsePrefix("10.128.0.0/24"), Onward: []netplan.Onward{home}}}, mtu: 1400}}}
+	for _, c := range []struct {
+		inUse  string
+		routes bool
+	}{{"192.168.1.0/24", true}, {"10.127.0.0/16", false}, {"10.127.0.128/25", false}} {
+		into, _, tenants := g.wantedRoutes(nil, []netip.Prefix{netip.MustParsePrefix(c.inUse)})
+		routes := slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To == network })
+		if routes != c.routes || len(tenants) != 1 || tenants[0].From != network || len(tenants[0].To) != 1 {
+			t.Errorf("beside %s: %+v, %+v", c.inUse, into, tenants)
+		}
 	}
 }

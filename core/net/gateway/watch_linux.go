@@ -207,6 +207,7 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 			}
 			switch free := netplan.Free(p, inUse); {
 			case (p == r.Here || p == r.IPv6.Here) && !(addressed && free):
+			case !free && slices.ContainsFunc(r.Onward, func(o netplan.Onward) bool { return o.Network == p }): // as of those here
 			case free: // a range of guests here, too, but for those that are there: nowhere else is one that ended
 				into = append(into, to)
 				for _, a := range at {
