@@ -91,6 +91,9 @@ func (p Pair) validateOnward() (errs []error) {
 		wrong(o.ID == "" || o.Network.Bits() != GuestBits || o.Guests.Bits() != RelayedBits || o.Guests != o.Guests.Masked() || !o.Network.Contains(o.Guests.Addr()),
 			"%s is no part of %s for guests that come by way of the peer", o.Guests, o.Network)
 		wrong(o.Network.Overlaps(p.Here) || o.Network.Overlaps(p.There), "%s overlaps another of the pair's ranges", o.Network)
+		for _, m := range p.Aliases {
+			wrong(m.Alias.Overlaps(o.Network), "%s overlaps the alias %s", o.Network, m.Alias)
+		}
 		for _, other := range p.Onward[:i] {
 			wrong(other.ID == o.ID || other.Network.Overlaps(o.Network), "%s and %s are of one home, or overlap", other.Network, o.Network)
 		}

@@ -49,6 +49,9 @@ func TestWhatGoesOnIsBounded(t *testing.T) {
 		"twice":                  func(p *Pair) { p.Onward = append(p.Onward, p.Onward[0]) },
 		"two homes in one range": func(p *Pair) { p.Onward = append(p.Onward, p.Onward[0]); p.Onward[1].ID = "b" },
 		"nobody's":               func(p *Pair) { p.Onward[0].ID = "" },
+		"under an alias": func(p *Pair) {
+			p.Aliases = []Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix("198.19.0.0/16")}}
+		},
 		"too many homes": func(p *Pair) {
 			for i := range MaxOnward {
 				n := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(20 + i), 0}), 24)

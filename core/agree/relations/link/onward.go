@@ -151,6 +151,9 @@ func (l *Linker) homes(ctx context.Context, peer *v1alpha1.Peer, said []peering.
 	}
 	taken = append(taken, ours.Here, ours.There)
 	taken = append(taken, networksOf(&v1alpha1.NetworkStatus{Onward: list})...)
+	if p := l.plans[peer.Spec.ID]; p != nil {
+		taken = append(taken, aliasesOf(p.aliases)...)
+	}
 	for _, o := range said {
 		home := v1alpha1.OnwardHome{ID: o.ID.String(), Network: o.Network.String(), Guests: o.Guests.String(), Services: text(o.Services)}
 		for _, r := range o.Space {

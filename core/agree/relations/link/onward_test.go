@@ -303,3 +303,25 @@ func TestMoreHomesThanAProviderHearsOf(t *testing.T) {
 		t.Errorf("one more: %+v, %v", parts, err)
 	}
 }
+
+// TestAHomeIsNotWhereItsBrokersAliasesAre: what the pods that are shared with the broker know its space by is in use, and is chosen beside the homes.
+func TestAHomeIsNotWhereItsBrokersAliasesAre(t *testing.T) {
+	alice, bob, carol, _ := brokered(t)
+	carol.hasInCommon("shop")
+	bob.relay(alice, carol)
+	said := bob.linker.onward(bob.peer(carol))
+	carol.share(bob, "10.42.0.5")
+	aliases := carol.pair(bob).Aliases
+	if homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{}); err != nil || len(homes) != 1 {
+		t.Fatalf("%+v, %v", homes, err)
+	}
+	said[0].Network = netip.PrefixFrom(aliases[0].Alias.Addr(), netplan.GuestBits)
+	said[0].Guests = netplan.RelayedPart(said[0].Network, 0)
+	if homes, err := carol.linker.homes(t.Context(), carol.peer(bob), said, peering.Link{}); err != nil || len(homes) != 0 {
+		t.Errorf("beside %v: %+v, %v", aliases, homes, err)
+	}
+	if err := bob.propose(carol); err != nil {
+		t.Fatal(err)
+	}
+	linked(t, bob, carol)
+}
