@@ -180,7 +180,7 @@ func (d *Daemon) newLinker(c *ledger.Ledger) *link.Linker {
 	facts := d.engine.Facts()
 	return link.New(c, link.Config{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: facts.Network, Pool: d.cfg.AliasPools,
-		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Addresses: link.Addresses(c), Introduces: d.cfg.IntroducePeers, Log: d.log,
+		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Addresses: link.Addresses(c), WentOn: link.WentOn(c), Introduces: d.cfg.IntroducePeers, Log: d.log,
 	})
 }
 

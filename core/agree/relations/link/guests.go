@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,23 @@ func Addresses(c client.Reader) func(context.Context, *v1alpha1.Peer) ([]netip.A
 			}
 		}
 		return list, nil
+	}
+}
+
+// WentOn reports whether guests of a peer are at a provider, by its Peer's name and the pods that a cache has.
+func WentOn(c client.Reader) func(ctx context.Context, peer *v1alpha1.Peer, provider string) (bool, error) {
+	return func(ctx context.Context, peer *v1alpha1.Peer, provider string) (bool, error) {
+		id, err := identity.ParseID(peer.Spec.ID)
+		if err != nil {
+			return false, fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
+		}
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy, client.MatchingLabels{v1alpha1.LabelConsumer: id.Compact()}); err != nil {
+			return false, fmt.Errorf("list guests: %w", err)
+		}
+		return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName == v1alpha1.VirtualNodePrefix+provider && !v1alpha1.Ended(pod.Status.Phase)
+		}), nil
 	}
 }
 

@@ -41,3 +41,22 @@ func TestWhichPodsHaveAddressesOfAPair(t *testing.T) {
 		}
 	}
 }
+
+func TestWhetherGuestsWentOnIsSeen(t *testing.T) {
+	id := load(t).ID()
+	peer := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: id.String()}}
+	for what, c := range map[string]struct {
+		consumer, node string
+		phase          corev1.PodPhase
+		want           bool
+	}{
+		"it runs there": {id.Compact(), "kith-carol", corev1.PodRunning, true}, "it has just been bound": {id.Compact(), "kith-carol", "", true},
+		"it ended there": {id.Compact(), "kith-carol", corev1.PodFailed, false}, "elsewhere": {id.Compact(), "kith-dave", corev1.PodRunning, false},
+		"here": {id.Compact(), "bob", corev1.PodRunning, false}, "another's": {"x", "kith-carol", corev1.PodRunning, false},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", Labels: map[string]string{v1alpha1.LabelConsumer: c.consumer}}, Spec: corev1.PodSpec{NodeName: c.node}, Status: corev1.PodStatus{Phase: c.phase}}
+		if got, err := WentOn(fake.NewClientBuilder().WithObjects(pod).Build())(t.Context(), peer, "carol"); err != nil || got != c.want {
+			t.Errorf("%s: %t, %v", what, got, err)
+		}
+	}
+}

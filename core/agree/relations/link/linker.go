@@ -55,6 +55,8 @@ type Config struct {
 	Guests   Guests
 	// Addresses are those of the peer's guests here.
 	Addresses func(ctx context.Context, peer *v1alpha1.Peer) ([]netip.Addr, error)
+	// WentOn reports whether guests of the peer are at a provider of this cluster, by the name of its Peer.
+	WentOn func(ctx context.Context, peer *v1alpha1.Peer, provider string) (bool, error)
 	// Introduces: providers whose owners both allow it are told how to reach each other, for this cluster's guests at them.
 	Introduces bool
 	Log        *slog.Logger

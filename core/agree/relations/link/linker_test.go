@@ -43,6 +43,7 @@ type side struct {
 	came                    []netip.Prefix // networks that its laptop came to
 	guestsHere, guestsThere bool           // run, of every peer
 	addresses               []netip.Addr   // of those
+	wentOn                  []*side        // where some of them are
 
 	mu      sync.Mutex
 	refused map[string]int // by reason, as the record of refusals counts
@@ -109,6 +110,9 @@ func newSide(t *testing.T, name string) *side {
 		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Network: usual, Provides: true, Pool: netplan.DefaultPool(), Links: true, Log: log,
 		Guests:    func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },
 		Addresses: func(context.Context, *v1alpha1.Peer) ([]netip.Addr, error) { return s.addresses, nil },
+		WentOn: func(_ context.Context, _ *v1alpha1.Peer, provider string) (bool, error) {
+			return slices.ContainsFunc(s.wentOn, func(to *side) bool { return to.name == provider }), nil
+		},
 	}
 	s.linker = New(s.client, s.config)
 	s.at = serve(t, name, s.me, linkHandler{side: s}, func(_ audit.Door, reason audit.Reason) {

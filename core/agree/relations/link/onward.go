@@ -66,7 +66,7 @@ func relaysOthers(peer *v1alpha1.Peer, providers []string) bool {
 }
 
 // parts gives each provider one: that which it has, or one that is free, of which no guest has an address. To one to which as many homes go already as it
-// hears of none more goes.
+// hears of none more goes. One from which nothing is offered on any more keeps its part while such guests are there.
 func (l *Linker) parts(ctx context.Context, peer *v1alpha1.Peer, providers []string) (list []v1alpha1.RelayedRange, err error) {
 	here, err := netip.ParsePrefix(peer.Status.Network.GuestsHere)
 	if err != nil || !l.cfg.Links || here.Bits() != netplan.GuestBits { // a network plugin's guests have its addresses, which mean nothing elsewhere
@@ -74,7 +74,13 @@ func (l *Linker) parts(ctx context.Context, peer *v1alpha1.Peer, providers []str
 	}
 	taken := map[string]bool{}
 	for _, r := range peer.Status.Network.Relayed {
-		if slices.Contains(providers, r.ID) {
+		keeps := slices.Contains(providers, r.ID)
+		if provider := l.client.Now().Peer(r.ID); !keeps && provider != nil {
+			if keeps, err = l.cfg.WentOn(ctx, peer, provider.Name); err != nil {
+				return nil, err
+			}
+		}
+		if keeps {
 			list, taken[r.Guests] = append(list, r), true
 		}
 	}

@@ -325,3 +325,22 @@ func TestAHomeIsNotWhereItsBrokersAliasesAre(t *testing.T) {
 	}
 	linked(t, bob, carol)
 }
+
+// TestAProviderKeepsItsPartWhileGuestsAreThere: what it grants is offered on no longer, and they run on; nobody else gets their addresses, here or at another.
+func TestAProviderKeepsItsPartWhileGuestsAreThere(t *testing.T) {
+	alice, bob, carol, dave := brokered(t)
+	bob.relay(alice, carol)
+	of := bob.pair(alice).Relayed[0]
+	bob.wentOn = []*side{carol}
+	for _, to := range [][]*side{{dave}, {}} {
+		bob.relay(alice, to...)
+		parts := bob.pair(alice).Relayed
+		if len(parts) != 1+len(to) || !slices.Contains(parts, of) || len(bob.linker.onward(bob.peer(carol))) != 1 {
+			t.Errorf("with %d others: %+v, want %+v in it", len(to), parts, of)
+		}
+	}
+	bob.wentOn = nil
+	if bob.relay(alice); len(bob.pair(alice).Relayed) != 0 {
+		t.Errorf("when they ended: %+v", bob.pair(alice).Relayed)
+	}
+}

@@ -83,3 +83,16 @@ func TestATwinIsNeverThisClustersOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestNoMoreGoToWhoIsWithdrawn: those there keep their addresses.
+func TestNoMoreGoToWhoIsWithdrawn(t *testing.T) {
+	terms := &Terms{Onward: []OnwardTo{{Peer: "carol", Guests: "198.18.5.64/27"}, {Peer: "dave", Guests: "198.18.5.96/27"}}}
+	terms.withdraw([]*v1alpha1.Contract{{Spec: v1alpha1.ContractSpec{Peer: "dave"}}})
+	if may := terms.MayGoOn(); len(may) != 1 || may[0].Peer != "dave" || len(terms.Onward) != 2 || !terms.Onward[0].Withdrawn {
+		t.Errorf("%+v of %+v", may, terms.Onward)
+	}
+	terms.withdraw(nil)
+	if len(terms.MayGoOn()) != 0 || len(terms.Onward) != 2 {
+		t.Errorf("%+v", terms.Onward)
+	}
+}

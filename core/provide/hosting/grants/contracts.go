@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
@@ -131,6 +132,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		t.UserNamespaces = userns
 		t.Images.Home = t.Images.Home && c.FromHome
 		t.onward(peer, agreed.Peers)
+		t.withdraw(sharing.Reoffered(sharing.Select(agreed.Policies, peer), peer, agreed.Peers, agreed.Contracts, time.Now()))
 		if fresh[t.Contract] == nil || t.Why == "" {
 			fresh[t.Contract] = t
 		}

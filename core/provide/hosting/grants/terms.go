@@ -53,13 +53,26 @@ type Terms struct {
 	Provider string            // this cluster's own ID, as it signed; "" where that cannot be read
 	Reoffer  bool              // it may offer on what it is granted
 	For      map[string]*Terms // then, by the compact ID: what holds in namespaces that it has for another cluster, which say so (Twin.Origin)
-	Onward   []OnwardTo        // providers of this cluster to which its guests may go on
+	Onward   []OnwardTo        // providers of this cluster to which its guests went on, or may
 }
 
 // OnwardTo is a provider of this cluster to which guests may go on.
 type OnwardTo struct {
-	ID, Peer string // the Peer's name
-	Guests   string // the addresses of those there, a range
+	ID, Peer  string // the Peer's name
+	Guests    string // the addresses of those there, a range
+	Withdrawn bool   // no more may: what is granted by it is not offered on any longer
+}
+
+// MayGoOn are the providers to which guests may go on now.
+func (t *Terms) MayGoOn() []OnwardTo {
+	return slices.DeleteFunc(slices.Clone(t.Onward), func(to OnwardTo) bool { return to.Withdrawn })
+}
+
+// withdraw notes to which providers no more guests go, when what they grant is offered on by these contracts.
+func (t *Terms) withdraw(still []*v1alpha1.Contract) {
+	for i := range t.Onward {
+		t.Onward[i].Withdrawn = !slices.ContainsFunc(still, func(ctr *v1alpha1.Contract) bool { return ctr.Spec.Peer == t.Onward[i].Peer })
+	}
 }
 
 // in is what holds in a twin: for a cluster of which the consumer said no addresses, the same without any.

@@ -23,6 +23,7 @@ func TestWhoGoesOn(t *testing.T) {
 	}{
 		"it may":             {to, func(*v1alpha1.OffloadedPod) {}, true},
 		"nothing is offered": {nil, func(*v1alpha1.OffloadedPod) {}, false},
+		"no longer":          {[]grants.OnwardTo{{ID: "C", Peer: "carol", Withdrawn: true}}, func(*v1alpha1.OffloadedPod) {}, false},
 		"a claim": {to, func(o *v1alpha1.OffloadedPod) {
 			o.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
 		}, false},

@@ -58,7 +58,7 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 		pod.Annotations[v1alpha1.AnnotationFor] = opod.Spec.Chain[0].Cluster + "/" + opod.Spec.Chain[0].Name
 	}
 	if goesOn(opod, t) {
-		mayGoOn(&pod.Spec, t.Onward)
+		mayGoOn(&pod.Spec, t.MayGoOn())
 	} else {
 		stayFenced(&pod.Spec)
 	}
@@ -68,7 +68,7 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 // goesOn reports whether a guest may go on to a provider of this cluster: one that came by another cluster already may not, and what claims stand for
 // is here.
 func goesOn(opod *v1alpha1.OffloadedPod, t *grants.Terms) bool {
-	return len(t.Onward) > 0 && len(opod.Spec.Chain) == 0 && claimOf(&opod.Spec.Template.Spec) == ""
+	return len(t.MayGoOn()) > 0 && len(opod.Spec.Chain) == 0 && claimOf(&opod.Spec.Template.Spec) == ""
 }
 
 // claimOf is the first volume of a pod that stands for a claim; "" without one.

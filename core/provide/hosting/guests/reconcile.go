@@ -163,7 +163,7 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, o *observed) error {
 // wentOn reports whether a node is that of a provider to which the guest may go on.
 func (o *observed) wentOn(node *corev1.Node) bool {
 	peer := node.Labels[v1alpha1.LabelPeer]
-	return peer != "" && o.terms != nil && slices.ContainsFunc(o.terms.Onward, func(to grants.OnwardTo) bool { return to.Peer == peer })
+	return peer != "" && o.terms != nil && slices.ContainsFunc(o.terms.MayGoOn(), func(to grants.OnwardTo) bool { return to.Peer == peer })
 }
 
 // leavesNodesOut: they do not matter to what is not to be made, has no node yet or has started.

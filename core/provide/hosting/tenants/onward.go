@@ -44,7 +44,7 @@ func originOf(terms *grants.Terms, id, namespace string) (Origin, error) {
 // else is then as for any such namespace.
 func (t *Tenants) letGoOn(ctx context.Context, tw grants.Twin, terms *grants.Terms) error {
 	var peers []string
-	for _, to := range terms.Onward {
+	for _, to := range terms.MayGoOn() {
 		peers = append(peers, to.Peer)
 	}
 	slices.Sort(peers)

@@ -41,6 +41,7 @@ func TestATwinIsOffloadedWhileItsGuestsMayGoOn(t *testing.T) {
 		for _, one := range to {
 			terms.Onward = append(terms.Onward, grants.OnwardTo{Peer: one})
 		}
+		terms.Onward = append(terms.Onward, grants.OnwardTo{Peer: "erin", Withdrawn: true})
 		if err := p.tenants.letGoOn(t.Context(), p.contracts.Twin(name), terms); err != nil {
 			t.Fatal(err)
 		}
