@@ -209,7 +209,6 @@ func TestManyReceiptsOfAnHourAreSpentTogether(t *testing.T) {
 		t.Fatalf("ends at %s", last)
 	}
 	for range 2 {
-		a = w.alice.accounts[w.doc.ID]
 		n, _, err := w.alice.Spent("shop", "EUR", ten)
 		if want := big.NewRat(5, 1); err != nil || n.Cmp(want) > 0 {
 			t.Errorf("spent %s, %v", n.FloatString(3), err)

@@ -86,7 +86,7 @@ func TestWhoseANamespaceIsIsPartOfWhatWasWritten(t *testing.T) {
 		r.cfg.Onward = func(string) bool { return onward }
 		return r.source(tw, s, it, nil).stamp
 	}
-	if stamp(false) == stamp(true) || stamp(true) != stamp(true) {
+	if own, others := stamp(false), stamp(true); own == others || others != stamp(true) {
 		t.Error("what is another's is taken for what was this cluster's own")
 	}
 }

@@ -114,7 +114,9 @@ func TestWhatGoesOnCountsOnce(t *testing.T) {
 	carols := &Carried{}
 	set(carol, "10.128.0.9", carols)
 	set(carol, "10.127.0.70", carols)
-	udp := func(src, dst string) []byte { return ipv4Packet(src, dst, protoUDP, udpSegment(40000, 80, make([]byte, 72))) } // 100 bytes in all
+	udp := func(src, dst string) []byte {
+		return ipv4Packet(src, dst, protoUDP, udpSegment(40000, 80, make([]byte, 72)))
+	} // 100 bytes in all
 	want := func(what string, alice, there, dave, provider uint64) {
 		t.Helper()
 		if got := [...]uint64{ofAlice.Here.Load(), atCarol.There.Load(), atDave.There.Load(), carols.Here.Load()}; got != [...]uint64{alice, there, dave, provider} {
