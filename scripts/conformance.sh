@@ -129,6 +129,7 @@ run() {
   wanted=$(wanted "$1")
   version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
   [ -z "${FOCUS:-}" ] || only=(--focus="$FOCUS")
+  [ -z "${KITH_AGAIN:-}" ] || only+=(--flake-attempts=2) # as scripts/test.sh does for CI; the log says which took two
   [[ $passes != *1* ]] || rm -rf "$dir"/[13-9]* "$dir"/facts
   [[ $passes != *2* ]] || rm -rf "$dir"/2*
   mkdir -p "$dir"
