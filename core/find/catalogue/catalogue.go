@@ -103,8 +103,7 @@ func (c *Catalogue) look(ctx context.Context) (all []listed) {
 	return all
 }
 
-// ask asks those of whom it is time.
-// A look that is given up does not end it: else who hangs up could have them asked again and again.
+// ask asks those of whom it is time. A look that is given up does not end it: else who hangs up could have them asked again and again.
 func (c *Catalogue) ask(looks context.Context, providers []Provider) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(looks), askTime)
 	defer cancel()

@@ -154,7 +154,11 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 	for _, other := range now.Peers {
 		names[other.Name] = other
 	}
-	choose := sharing.NewChooser(p.policies(ctx, now, policy))
+	policies, err := p.policies(ctx, now, policy)
+	if err != nil { // then each contract counts as one under it: what is offered is less
+		p.Log.Warn("which policies there are is not known, and less is offered meanwhile", "policy", policy.Name, "err", err)
+	}
+	choose := sharing.NewChooser(policies)
 	for _, ctr := range now.Contracts {
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
@@ -165,7 +169,7 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 			if policy.Name != wholeName {
 				continue
 			}
-		} else if used := choose.Of(other); used == nil || used.Name != policy.Name {
+		} else if used := choose.Of(other); err == nil && (used == nil || used.Name != policy.Name) {
 			continue
 		}
 		same, holders[ctr.Spec.Peer] = append(same, ctr.Spec.Resources), true
@@ -189,16 +193,13 @@ func (p *Provider) classes(ctx context.Context) ([]string, error) {
 }
 
 // policies are all there are. A memory that does not have yet the one that an offer is made under has them read anew.
-func (p *Provider) policies(ctx context.Context, now *ledger.Snapshot, under *v1alpha1.SharingPolicy) []v1alpha1.SharingPolicy {
+func (p *Provider) policies(ctx context.Context, now *ledger.Snapshot, under *v1alpha1.SharingPolicy) ([]v1alpha1.SharingPolicy, error) {
 	if under.Name == wholeName || slices.ContainsFunc(now.Policies, func(known v1alpha1.SharingPolicy) bool { return known.Name == under.Name }) {
-		return now.Policies
+		return now.Policies, nil
 	}
 	var fresh v1alpha1.SharingPolicyList
-	if err := p.Fresh.List(ctx, &fresh); err != nil {
-		p.Log.Debug("the sharing policies are those of a moment ago", "err", err)
-		return now.Policies
-	}
-	return fresh.Items
+	err := p.Fresh.List(ctx, &fresh)
+	return fresh.Items, err
 }
 
 // Supply is what there is to promise here, but for what is granted of it.
