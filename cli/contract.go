@@ -115,6 +115,9 @@ func (p commands) showContract(x api.Contract) {
 	if x.Reoffer {
 		line("Reoffer", "the consumer may offer it on to others")
 	}
+	if x.Network == api.NetworkNone {
+		line("Network", "none between the clusters: pods reach nothing of their home, and nothing there reaches them")
+	}
 	for _, name := range api.Resources(x.Prices).Names() {
 		line("Price", screen.Clean(api.Called(name)+": "+contract.PerHour(name, x.Prices[name])))
 	}

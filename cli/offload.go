@@ -16,7 +16,7 @@ import (
 )
 
 func (p commands) offloadCommand() *cobra.Command {
-	var strategy, volumes, budget string
+	var strategy, volumes, network, budget string
 	var sameName, spread bool
 	var peers []string
 	var timeout time.Duration
@@ -32,18 +32,21 @@ claim is made where its first pod goes, at a peer within what the contract grant
 With --strategy local all its pods stay at home, and the namespace is at peers all the same, with its services and what is labelled
 kith.dev/reflect=true: so pods of other namespaces that run there find them, as they do at home.
 
+With --network none its pods need no network but the internet, and may go to peers to which there is none ("kith peer NAME --network none")
+besides all others. Pods of other namespaces go there only if they select such nodes (kith.dev/network: none).
+
 --budget bounds what its pods cost at peers in an hour, day, week or month of UTC, in the currency of the peers' prices: when it
 is spent, no more of them go to peers at a price until the period ends. Those that run there stay, and go on costing. Free peers
 stay open. To peers that are priced in another currency no more pods go at all (docs/prices.md).
 
 Doing it again changes the options: those that are not named are as if they never were. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread\n  kith offload shop --budget \"5 EUR/day\"",
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread\n  kith offload jobs --network none\n  kith offload shop --budget \"5 EUR/day\"",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
 			}
-			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread, Budget: budget}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread, Network: network, Budget: budget}
 			if sameName {
 				options.Mapping = api.MappingSameName
 			}
@@ -58,6 +61,8 @@ Doing it again changes the options: those that are not named are as if they neve
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
 	c.Flags().StringVar(&volumes, "volumes", string(api.VolumesHome), "where the volumes of its claims may be: home or anywhere")
+	c.Flags().StringVar(&network, "network", "", "none: its pods may also go to peers to which there is no network; without it, they stay away from these")
+	c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{api.NetworkNone}, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&budget, "budget", "", "`AMOUNT` that its pods may cost at peers, such as \"5 EUR/day\", also /hour, /week and /month; without it, there is no bound")
 	c.Flags().BoolVar(&spread, "spread", false, "spread new pods that are alike over home and its peers, as far as there is room; without it, the largest may get most")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
@@ -76,6 +81,9 @@ func (p commands) showOffload(o api.Offload) {
 	}
 	if o.Spread {
 		fmt.Fprint(p.Out, ", spread")
+	}
+	if o.Network == api.NetworkNone {
+		fmt.Fprint(p.Out, ", no network needed")
 	}
 	if o.Budget != nil {
 		fmt.Fprintf(p.Out, ", budget %s", screen.Clean(o.Budget.String()))
@@ -132,6 +140,7 @@ func (p commands) listOffloads(c *cobra.Command) error {
 			}
 			return ""
 		}, Need: true},
+		{Title: "NETWORK", Cell: func(o api.Offload) string { return o.Network }, Need: true},
 		{Title: "BUDGET", Cell: func(o api.Offload) string {
 			if o.Budget == nil {
 				return ""

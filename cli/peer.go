@@ -22,7 +22,7 @@ func (p commands) peerCommand() *cobra.Command {
 	var amounts program.Amounts
 	var wait bool
 	var timeout time.Duration
-	var code string
+	var code, network string
 	var withdraw bool
 	c := p.Things(&cobra.Command{
 		Use:   "peer NAME|ID|HOST:PORT",
@@ -41,17 +41,24 @@ shares, --resource for any other device by its name. Asking a connected peer for
 owner accepts; what is not named stays as it is, and what would change nothing is not asked. A peer may grant less than was
 asked for: that is said here, and by "kith peers".
 
+--network none asks for a contract without a tunnel, for batch work: pods there get logs, exec, configuration, secrets, images and,
+if the peer allows it, the internet; they reach nothing of this cluster, and nothing here reaches them. Only pods go there that say
+so ("kith offload NAMESPACE --network none"). A contract in force keeps its network, or goes on without one, until it ends.
+
 When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer. --withdraw
 takes it back, and leaves a contract in force as it is.`,
-		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --gpu 1\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
+		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --gpu 1\n  kith peer bob --network none\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
 		Args:    program.Between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			asked, err := amounts.Asked()
 			if err != nil {
 				return err
 			}
-			if withdraw && (len(asked) > 0 || code != "") {
-				return &api.Error{Code: api.CodeInvalid, Message: "--withdraw goes with neither amounts nor --code", Field: "withdraw"}
+			if withdraw && (len(asked) > 0 || code != "" || network != "") {
+				return &api.Error{Code: api.CodeInvalid, Message: "--withdraw goes with neither amounts nor --code or --network", Field: "withdraw"}
+			}
+			if err := (api.PeerAsk{Network: network}).Check(); err != nil {
+				return err
 			}
 			if withdraw {
 				return p.withdraw(c, args[0])
@@ -59,7 +66,7 @@ takes it back, and leaves a contract in force as it is.`,
 			if code, err = api.ParseCode("code", code); err != nil {
 				return err
 			}
-			peer, err := p.ask(c, timeout, args[0], api.PeerAsk{Resources: asked, Wait: wait, Code: code, ID: wholeID(args[0])})
+			peer, err := p.ask(c, timeout, args[0], api.PeerAsk{Resources: asked, Wait: wait, Code: code, ID: wholeID(args[0]), Network: network})
 			if errors.Is(err, &api.Error{Code: api.CodeTimeout}) && timeout > 0 {
 				return &api.Error{
 					Code: api.CodeTimeout, Message: fmt.Sprintf("%s has not answered within %s", args[0], timeout),
@@ -72,6 +79,8 @@ takes it back, and leaves a contract in force as it is.`,
 	})
 	amounts.Flags(c)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the peer's screen")
+	c.Flags().StringVar(&network, "network", "", "none: ask for a contract without a network between the clusters; without it, as the peer offers it")
+	c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{api.NetworkNone}, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().BoolVar(&withdraw, "withdraw", false, "take back the request that waits for an answer; a contract in force stays")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
 	program.TimeoutFlag(c, &timeout, "how long to wait for the answer")

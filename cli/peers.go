@@ -115,7 +115,10 @@ func (p commands) peerColumns() []screen.Column[api.Peer] {
 
 // tunnel is a word where a tunnel should be, nothing elsewhere.
 func tunnel(x api.Peer) string {
-	if x.Tunnel.Up {
+	switch {
+	case x.Network == api.NetworkNone: // by the contract
+		return "none"
+	case x.Tunnel.Up:
 		return "up"
 	}
 	for _, s := range []api.State{x.Outgoing, x.Incoming} {

@@ -27,6 +27,7 @@ type shareFlags struct {
 	autoAccept  bool
 	podSecurity string
 	internet    bool
+	tunnel      bool
 	direct      bool
 	sameName    bool
 	services    string
@@ -79,6 +80,10 @@ One policy counts for a peer: of those that select it the one with the highest p
 network is for each GB that they send home and get from there. All prices of a policy are in one currency, of ISO 4217 or any unit of account; 0 takes one out. Peers agree to prices before they sign, and contracts in
 force keep theirs (docs/prices.md).
 
+--tunnel=false makes contracts that are signed from then on without a network between the clusters, as for batch work: guests get logs, exec,
+configuration, secrets, images and, if it is allowed, the internet, and no tunnel is there. Both sides sign that. What is in force
+keeps its tunnel until it ends, and is not renewed with one (docs/policies.md).
+
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).
 
@@ -100,6 +105,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share --gpu 1
   kith share --resource example.com/widget=2
   kith share --internet=false
+  kith share --tunnel=false
   kith share --on-mains --battery-above 40
   kith share --direct
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
@@ -121,6 +127,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
+	c.Flags().BoolVar(&f.tunnel, "tunnel", true, "contracts have a tunnel; without one guests reach nothing of their home, and nothing there reaches them")
 	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
@@ -282,6 +289,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	}
 	if given("internet") {
 		change.NoInternet = new(!f.internet)
+	}
+	if given("tunnel") {
+		change.NoTunnel = new(!f.tunnel)
 	}
 	if given("direct") {
 		change.Direct = &f.direct
@@ -497,6 +507,12 @@ var policyColumns = []screen.Column[api.Policy]{
 	}},
 	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {
+			return "no"
+		}
+		return ""
+	}},
+	{Title: "TUNNEL", Need: true, Cell: func(x api.Policy) string {
+		if x.NoTunnel {
 			return "no"
 		}
 		return ""

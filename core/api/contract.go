@@ -39,6 +39,19 @@ type Contract struct {
 	KeepVolumes string `json:"keepVolumes,omitempty"`
 	// Reoffer: the consumer may offer on to others what it grants.
 	Reoffer bool `json:"reoffer,omitempty"`
+	// Network is NetworkNone where there is no tunnel between the clusters.
+	Network string `json:"network,omitempty"`
+}
+
+// NetworkNone: there is no network between two clusters.
+const NetworkNone = "none"
+
+// checkNetwork takes what may be said of a network: nothing, or that there is none.
+func checkNetwork(s string) error {
+	if s != "" && s != NetworkNone {
+		return Invalid("network", s, NetworkNone+", or nothing, where it is as the peer offers it")
+	}
+	return nil
 }
 
 // Signature is one side's Ed25519 signature of Document.

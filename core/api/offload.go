@@ -40,9 +40,10 @@ type Offload struct {
 	Strategy  Strategy     `json:"strategy"`
 	Mapping   Mapping      `json:"mapping"`
 	Volumes   VolumePlace  `json:"volumes"`
-	Spread    bool         `json:"spread,omitempty"` // new pods are spread over home and peers
-	Peers     List[string] `json:"peers"`            // names; none means all that are connected
-	Budget    *Budget      `json:"budget,omitempty"` // nil: there is none
+	Spread    bool         `json:"spread,omitempty"`  // new pods are spread over home and peers
+	Network   string       `json:"network,omitempty"` // NetworkNone: its pods may go to peers to which there is no network
+	Peers     List[string] `json:"peers"`             // names; none means all that are connected
+	Budget    *Budget      `json:"budget,omitempty"`  // nil: there is none
 	Pods      OffloadPods  `json:"pods"`
 	Twins     List[Twin]   `json:"twins"` // where it is now
 	Why       string       `json:"why,omitempty"`
@@ -69,7 +70,8 @@ type OffloadOptions struct {
 	Peers    List[string] `json:"peers"`
 	Volumes  VolumePlace  `json:"volumes,omitempty"` // default home
 	Spread   bool         `json:"spread,omitempty"`
-	Budget   string       `json:"budget,omitempty"` // as ReadBudget reads it; default none
+	Network  string       `json:"network,omitempty"` // NetworkNone: its pods may also go to peers to which there is no network
+	Budget   string       `json:"budget,omitempty"`  // as ReadBudget reads it; default none
 }
 
 // Check fills in the defaults and says whether the rest is well formed.
@@ -94,6 +96,9 @@ func (o *OffloadOptions) Check() error {
 	case VolumesHome, VolumesAnywhere:
 	default:
 		return Invalid("volumes", string(o.Volumes), "home or anywhere")
+	}
+	if err := checkNetwork(o.Network); err != nil {
+		return err
 	}
 	if o.Budget != "" {
 		_, _, _, err := ReadBudget("budget", o.Budget)

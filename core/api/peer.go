@@ -59,6 +59,8 @@ type Peer struct {
 	Less   string            `json:"less,omitempty"`  // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
 	Pods   PeerPods          `json:"pods"`
 	Tunnel Tunnel            `json:"tunnel"`
+	// Network is NetworkNone where the contract is one without a network, and so without a tunnel.
+	Network string `json:"network,omitempty"`
 	// Left counts the namespaces that the peer still keeps although this cluster has, or offloads, them no more.
 	Left int `json:"left,omitempty"`
 	// Tether is how a tether stands in which one of the two runs the other; nil without one.
@@ -176,7 +178,12 @@ type PeerAsk struct {
 	Code string `json:"code,omitempty"`
 	// ID is the peer's whole ID as its owner gave it: a comparison of the key itself, after which no code is needed here.
 	ID string `json:"id,omitempty"`
+	// Network is NetworkNone to ask for a contract without a tunnel; "": as the peer offers it, or as it is in force.
+	Network string `json:"network,omitempty"`
 }
+
+// Check says whether it is well formed, but for the amounts.
+func (a PeerAsk) Check() error { return checkNetwork(a.Network) }
 
 // Direction says who asked, or whose pods a relation carries: outgoing is this cluster's own.
 type Direction string
@@ -201,6 +208,7 @@ type Request struct {
 	InForce Resources `json:"inForce,omitempty"` // what the peer has already, by its contract
 	Refusal string    `json:"refusal,omitempty"` // why a yes would give nothing
 	Tether  bool      `json:"tether,omitempty"`  // it asks for no resources: the asker wants the other cluster to run it
+	Network string    `json:"network,omitempty"` // NetworkNone: there would be no network between the clusters
 	Means   string    `json:"means,omitempty"`   // with Tether, what a yes means: "this cluster runs it; its users work in team-a (edit)"
 	State   State     `json:"state"`             // requested, declined, expired, contracted
 	Address string    `json:"address,omitempty"` // where it came from
@@ -215,6 +223,9 @@ func (r Request) Grants() string {
 	}
 	if len(r.Granted) == 0 {
 		return "nothing: " + cmp.Or(r.Refusal, "this kithd does not say what is free")
+	}
+	if r.Network == NetworkNone {
+		return Change(r.InForce, r.Granted, r.Asked) + ", with no network between the clusters"
 	}
 	return Change(r.InForce, r.Granted, r.Asked)
 }

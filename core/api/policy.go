@@ -55,6 +55,8 @@ type Policy struct {
 	Catalogues List[string] `json:"catalogues,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
+	// NoTunnel: contracts that are signed from now on are without a network between the clusters.
+	NoTunnel bool `json:"noTunnel,omitempty"`
 	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
 	Direct bool `json:"direct,omitempty"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
@@ -108,6 +110,7 @@ type PolicyChange struct {
 	PodSecurity *PodSecurity  `json:"podSecurity,omitempty"`
 	Paused      *bool         `json:"paused,omitempty"`
 	NoInternet  *bool         `json:"noInternet,omitempty"`
+	NoTunnel    *bool         `json:"noTunnel,omitempty"`
 	Direct      *bool         `json:"direct,omitempty"`
 	SameName    *bool         `json:"sameName,omitempty"`
 	Services    *List[string] `json:"services,omitempty"`
@@ -135,6 +138,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.PodSecurity, c.PodSecurity)
 	set(&p.Paused, c.Paused)
 	set(&p.NoInternet, c.NoInternet)
+	set(&p.NoTunnel, c.NoTunnel)
 	set(&p.Direct, c.Direct)
 	set(&p.SameName, c.SameName)
 	set(&p.Services, c.Services)
@@ -177,7 +181,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Prices: p.Prices, OnlyPrices: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
-		Paused: &p.Paused, NoInternet: &p.NoInternet, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
 		KeepVolumes: &p.KeepVolumes, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
@@ -210,6 +214,7 @@ func (p Policy) Since(was Policy) string {
 		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
 		{was.OnMains, p.OnMains, "only on mains", "on battery, too"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
+		{was.NoTunnel, p.NoTunnel, "new contracts are without a network between the clusters", "new contracts have a network between the clusters"},
 		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
 		{was.Reoffer, p.Reoffer, "peers may offer on what they are granted", "peers may not offer on what they are granted"},
 		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
@@ -328,6 +333,9 @@ func (p Policy) Check() error {
 	}
 	if p.Reoffer && len(p.ReofferFrom) > 0 {
 		return Invalid("reoffer", "true", "false where something is offered on from others: that goes on no further")
+	}
+	if p.NoTunnel && (p.Reoffer || len(p.ReofferFrom) > 0 || len(p.Services) > 0) {
+		return Invalid("noTunnel", "true", "false where peers may offer on what they are granted, something is offered on from others, or services are in common: all of these need a tunnel")
 	}
 	if len(p.ReofferFrom) > maxReofferFrom {
 		return Invalid("reofferFrom", fmt.Sprint(len(p.ReofferFrom)), fmt.Sprintf("at most %d peers", maxReofferFrom))

@@ -80,6 +80,7 @@ const (
 	CauseRoomAsked     CauseReason = "RoomAsked"       // PeeringPolicies, Names, ask peers for more room while pods wait; Detail is their state
 	CauseCordoned      CauseReason = "Cordoned"        // the node takes no new pods
 	CauseClosed        CauseReason = "Closed"          // none of the peer's nodes takes pods
+	CauseNoNetwork     CauseReason = "NoNetwork"       // there is no network to the peer, and the pod does not say that it needs none
 	CauseNodeNotReady  CauseReason = "NodeNotReady"
 	CauseTainted       CauseReason = "Tainted"     // the node has a taint that the pod does not tolerate; Names has it
 	CauseNotSelected   CauseReason = "NotSelected" // the pod asks for other nodes; Names says for which

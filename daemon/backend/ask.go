@@ -39,7 +39,14 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err := sameID(k, ask.ID); err != nil {
 		return api.Peer{}, err
 	}
+	if err := ask.Check(); err != nil {
+		return api.Peer{}, err
+	}
 	inForce := c.inForce(k)
+	if inForce != nil && ask.Network == api.NetworkNone && !sharing.NoNetwork(inForce) {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: k.Name + " was not asked", Field: "network",
+			Reason: "the contract in force has a network between the clusters", Do: "`kith unpeer " + k.Name + "` ends it; then ask again"}
+	}
 	if ask.Resources, err = b.nameGPU(ctx, k, inForce, ask.Resources); err != nil {
 		return api.Peer{}, err
 	}
@@ -78,7 +85,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		return api.Peer{}, internal(err)
 	}
 	attempt := asking.NextAttempt(peer, time.Now())
-	if err := asking.Want(ctx, c.Client, peer, v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}, ask.ID); err != nil {
+	if err := asking.Want(ctx, c.Client, peer, v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt, Network: sharing.Network(ask.Network)}, ask.ID); err != nil {
 		return api.Peer{}, internal(err)
 	}
 	b.Directory.Remember(peer)

@@ -93,7 +93,7 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 		v.PeerID = doc.Consumer.ID.String()
 	}
 	// As the document spells them: that is what verifying compares.
-	v.Resources, v.Prices, v.Reoffer = doc.Resources, doc.Prices, doc.Reoffer
+	v.Resources, v.Prices, v.Reoffer, v.Network = doc.Resources, doc.Prices, doc.Reoffer, doc.Network
 	if api.Lends(doc.Resources) {
 		v.KeepVolumes = doc.Keeps().String()
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/version"
@@ -255,6 +256,7 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 		ours, err := c.Provider.Contracts(bounded, peering.Caller{ID: k.ID})
 		cancel()
 		p.Contracts, p.Unread = ours, err
+		p.NoNetwork = slices.ContainsFunc(c.Client.Now().With(k.Name, ""), sharing.NoNetwork)
 	} else if b.Engine != nil {
 		p.Unread = errors.New("Kith's controllers do not run, for want of a Kubernetes that answers")
 	}

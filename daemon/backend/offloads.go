@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/consumer"
@@ -58,7 +59,7 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 	if nso.Spec.Mapping == v1alpha1.MappingSameName {
 		v.Mapping = api.MappingSameName
 	}
-	v.Spread, v.Budget = nso.Spec.Spread, c.budget(nso)
+	v.Spread, v.Network, v.Budget = nso.Spec.Spread, sharing.NetworkTerm(nso.Spec.Network), c.budget(nso)
 	if nso.Spec.Volumes == v1alpha1.VolumesAnywhere {
 		v.Volumes = api.VolumesAnywhere
 	}
@@ -224,7 +225,7 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	}
 	isNew := err != nil
 	before := nso.DeepCopy()
-	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread}
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread, Network: sharing.Network(o.Network)}
 	if nso.Spec.Budget, err = c.budgetOf(o.Budget); err != nil {
 		return api.Offload{}, err
 	}

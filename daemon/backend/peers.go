@@ -173,6 +173,11 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 	if a, ok := f.adverts[k.Name]; ok && k.Peer != nil {
 		p.Offered, p.Prices = quantities(a.Spec.Resources), a.Spec.Prices
 	}
+	for _, ctr := range f.agreed.With(k.Name, "") {
+		if ctr.DeletionTimestamp == nil && sharing.NoNetwork(ctr) {
+			p.Network = api.NetworkNone
+		}
+	}
 	for _, ctr := range f.agreed.With(k.Name, v1alpha1.RoleConsumer) {
 		p.Offered, p.Prices = sharing.Words(ctr.Spec.Resources), nil
 		if doc, err := contract.Parse(ctr.Spec.Document); err == nil {

@@ -69,7 +69,7 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Generation: p.Generation, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
-		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), NoTunnel: sharing.NoTunnel(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
 		Catalogues:         p.Spec.Catalogues,
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
 	}
@@ -248,6 +248,9 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.PodSecurity, policy.Spec.DeviceRuntimeClass = v1alpha1.PodSecurityLevel(v.PodSecurity), v.DeviceRuntimeClass
 	if v.NoInternet == sharing.Internet(policy) || v.Direct != sharing.Direct(policy) { // it differs
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
+	}
+	if v.NoTunnel != sharing.NoTunnel(policy) { // it differs
+		policy.Spec.Tunnel = access(!v.NoTunnel)
 	}
 	policy.Spec.Services, policy.Spec.Catalogues = v.Services, v.Catalogues
 	if policy.Spec.Only = nil; v.OnMains || v.BatteryAbove > 0 {

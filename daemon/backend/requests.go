@@ -100,6 +100,7 @@ func incoming(r *v1alpha1.PeeringRequest, grant *v1alpha1.Grant) api.Request {
 	default:
 		v.Asked, v.Granted = sharing.Words(r.Spec.Resources, grant.Resources), sharing.Words(grant.Resources)
 		v.InForce, v.Refusal = sharing.Words(grant.InForce, grant.Resources), grant.Refusal
+		v.Network = sharing.NetworkTerm(grant.Network)
 	}
 	switch r.Status.Answer {
 	case v1alpha1.AnswerAccepted:

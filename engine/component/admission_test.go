@@ -188,3 +188,34 @@ func TestWherePodsOfAnOffloadedNamespaceMayGo(t *testing.T) {
 		})
 	}
 }
+
+// Where there is no network go those that say so, by their namespace or by their node selector, and no others.
+func TestWhoMayGoWhereThereIsNoNetwork(t *testing.T) {
+	with := evaluator(t, "../../core/consume/offloading/testdata/policy.json")
+	needsNone := map[string]string{"kith.dev/offload-network": "none"}
+	own := corev1.Toleration{Key: "example.com/own", Operator: corev1.TolerationOpExists}
+	selects := func(value string) corev1.PodSpec {
+		return corev1.PodSpec{NodeSelector: map[string]string{"kith.dev/network": value}}
+	}
+	for name, c := range map[string]struct {
+		spec corev1.PodSpec
+		says map[string]string
+		want bool
+	}{
+		"says nothing":                 {},
+		"of such a namespace":          {says: needsNone, want: true},
+		"with a toleration of its own": {spec: tolerating(own), says: needsNone, want: true},
+		"selects such a node":          {spec: selects("none"), want: true},
+		"selects another":              {spec: selects("some")},
+		"stays at home":                {spec: selects("none"), says: map[string]string{"kith.dev/strategy": "Local"}},
+		"not known yet":                {says: map[string]string{"kith.dev/strategy": "", "kith.dev/offload-network": "none"}},
+	} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "batch", Annotations: map[string]string{"kith.dev/strategy": "LocalAndRemote"}}}
+		maps.Copy(ns.Annotations, c.says)
+		got := with(t, bare(*c.spec.DeepCopy()), ns)
+		taint := corev1.Toleration{Key: "kith.dev/network", Operator: corev1.TolerationOpEqual, Value: "none", Effect: corev1.TaintEffectNoSchedule}
+		if slices.Contains(got.Spec.Tolerations, taint) != c.want || len(c.spec.Tolerations) > 0 && !slices.Contains(got.Spec.Tolerations, own) {
+			t.Errorf("%s: tolerates %+v", name, got.Spec.Tolerations)
+		}
+	}
+}

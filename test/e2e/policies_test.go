@@ -96,4 +96,99 @@ func TestWhatAPolicyBoundsIsBoundForPeers(t *testing.T) {
 		t.Log(out)
 		t.Log(kith(t, bob, "share"))
 	})
+	t.Run("without a tunnel", func(t *testing.T) { withoutTunnel(t, alice, bob) })
+}
+
+// withoutTunnel has bob run a Job of alice's with no network between the two: it gets its ConfigMap and its Secret, its log comes, and neither side has a
+// tunnel, or what only a tunnel is for.
+func withoutTunnel(t *testing.T, alice, bob *lab.Laptop) {
+	kith(t, alice, "unpeer", "bob", "--yes")
+	for _, one := range []struct{ at, of *lab.Laptop }{{alice, bob}, {bob, alice}} {
+		eventually(t, time.Minute, "nothing of the contract is left at "+one.at.Name(), func() string {
+			return strings.TrimSpace(kubectl(t, one.at, "get", "contracts", "-o", "name"))
+		})
+	}
+	kith(t, bob, "share", "50%", "--hours", "", "--reserve", "", "--max-per-peer", "", "--tunnel=false")
+	apply(t, alice, `apiVersion: v1
+kind: Namespace
+metadata: {name: batch}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: input, namespace: batch}
+data: {word: from-a-configmap}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key, namespace: batch}
+stringData: {word: from-a-secret}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: jobs, namespace: batch}
+spec: {selector: {job: sum}, ports: [{port: 80}]}
+`)
+	befriend(t, alice, bob, "--network", "none", "--cpu", "500m", "--memory", "256Mi", "--pods", "5")
+	for _, side := range []*lab.Laptop{alice, bob} {
+		if out := kith(t, side, "contract", "show", map[bool]string{true: "bob", false: "alice"}[side == alice]); !strings.Contains(out, "none between the clusters") {
+			t.Errorf("%s is shown\n%s", side.Name(), out)
+		}
+	}
+
+	kith(t, alice, "offload", "batch", "--strategy", "remote")
+	job := func(name string) {
+		apply(t, alice, fmt.Sprintf(`apiVersion: batch/v1
+kind: Job
+metadata: {name: %s, namespace: batch}
+spec:
+  template:
+    metadata: {labels: {job: sum}}
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: sum
+        image: kith.dev/echo:1
+        command: [/app, env, INPUT, KEY]
+        env:
+        - {name: INPUT, valueFrom: {configMapKeyRef: {name: input, key: word}}}
+        - {name: KEY, valueFrom: {secretKeyRef: {name: key, key: word}}}
+`, name))
+	}
+	job("early")
+	eventually(t, 30*time.Second, "who did not say so stays away", func() string {
+		if out := kubectl(t, alice, "-n", "batch", "get", "pods", "-l", "job-name=early", "-o", "jsonpath={.items[*].status.conditions[?(@.type=='PodScheduled')].message}"); !strings.Contains(out, "untolerated taint") {
+			return out
+		}
+		return ""
+	})
+	kubectl(t, alice, "-n", "batch", "delete", "job", "early")
+	kith(t, alice, "offload", "batch", "--strategy", "remote", "--network", "none")
+	job("late")
+	eventually(t, time.Minute, "the Job is done", func() string {
+		if out := kubectl(t, alice, "-n", "batch", "get", "job", "late", "-o", "jsonpath={.status.succeeded}"); out != "1" {
+			return kubectl(t, alice, "-n", "batch", "get", "pods", "-o", "wide") + kubectl(t, alice, "-n", "batch", "get", "events")
+		}
+		return ""
+	})
+	if out := kubectl(t, alice, "-n", "batch", "logs", "job/late"); !strings.Contains(out, "from-a-configmap") || !strings.Contains(out, "from-a-secret") {
+		t.Errorf("its log is %q", out)
+	}
+	if out := kubectl(t, alice, "-n", "batch", "get", "pods", "-l", "job-name=late", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.podIP}"); strings.TrimSpace(out) != "kith-bob" {
+		t.Errorf("it ran at %q", out)
+	}
+	if out := kubectl(t, bob, "get", "services,endpointslices", "-A", "-l", "app.kubernetes.io/managed-by=kith", "-o", "name"); strings.Contains(out, "jobs") {
+		t.Errorf("bob has %s", out)
+	}
+	for _, one := range []struct{ at, of *lab.Laptop }{{alice, bob}, {bob, alice}} {
+		p := peerOf(t, one.at, one.of.Name())
+		key := kubectl(t, one.at, "get", "peer", one.of.Name(), "-o", "jsonpath={.status.network.publicKey}")
+		if p.Network != api.NetworkNone || p.Tunnel.Up || !p.Tunnel.LastHandshake.IsZero() || key != "" {
+			t.Errorf("at %s: network %q, key %q, tunnel %+v", one.at.Name(), p.Network, key, p.Tunnel)
+		}
+	}
+	kith(t, alice, "unpeer", "bob", "--yes")
+	eventually(t, time.Minute, "nothing is left", func() string {
+		return strings.TrimSpace(kubectl(t, bob, "get", "contracts,namespaces", "-l", "kith.dev/consumer", "-o", "name") +
+			kubectl(t, alice, "get", "contracts", "-o", "name") + kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.network}"))
+	})
 }

@@ -155,7 +155,7 @@ func (b *builder) outgoing(p api.Peer) string {
 		if runs(p) {
 			use = join("run from here", pods(p))
 		}
-		if !p.Tunnel.Up {
+		if !p.Tunnel.Up && p.Network != api.NetworkNone {
 			return join(use, "its tunnel is down")
 		}
 		return use

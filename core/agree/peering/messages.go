@@ -48,6 +48,8 @@ type Question struct {
 	Endpoints []string          `json:"endpoints,omitempty"` // host:port of the asker's own peer API, best first
 	Attempt   int64             `json:"attempt"`             // counts the times it was asked by hand
 	Contract  string            `json:"contract,omitempty"`  // ID of the contract in force that it would change, as the asker has it
+	// Network is contract.NetworkNone where the asker wants no tunnel; a provider of before there was this field offers one all the same.
+	Network string `json:"network,omitempty"`
 	// Tether says that one of the two runs the other. Only one whose GetTether was answered is asked so: others would take the
 	// question for one about resources.
 	Tether TetherAsk `json:"tether,omitempty"`

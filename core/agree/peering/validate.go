@@ -59,6 +59,9 @@ func (q *Question) Validate() error {
 	if q.Attempt < 0 {
 		return fmt.Errorf("attempt: %d is negative", q.Attempt)
 	}
+	if q.Network != "" && q.Network != contract.NetworkNone {
+		return fmt.Errorf("network: %.32q is not %s", q.Network, contract.NetworkNone)
+	}
 	switch q.Tether {
 	case TetherNone, TetherLaptop, TetherCompany:
 	default:

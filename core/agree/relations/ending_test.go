@@ -260,7 +260,7 @@ func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 					peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: 1}
 				}
 				if !c.unlinked {
-					peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "10.64.0.0/24", GuestsThere: "10.65.0.0/24"}
+					peer.Status.Network = &v1alpha1.NetworkStatus{PublicKey: "x", GuestsHere: "10.64.0.0/24", GuestsThere: "10.65.0.0/24"}
 				}
 				for role, left := range map[v1alpha1.Role]time.Duration{v1alpha1.RoleConsumer: c.consume, v1alpha1.RoleProvider: c.provide} {
 					if left == 0 {

@@ -49,7 +49,7 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 		"its Kubernetes is away": {peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: now, Cause: presence.Ailing, Why: "its Kubernetes does not answer"}}, []string{"bob is reachable ailing: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
 		"is there":               {peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: now}}, []string{"home bob: true"}},
 	} {
-		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{}}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsHere: "10.64.0.0/24", GuestsThere: "10.65.0.0/24"}}}
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{}}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x", GuestsHere: "10.64.0.0/24", GuestsThere: "10.65.0.0/24"}}}
 		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{Peer: "bob", ID: "1", NotAfter: &metav1.Time{Time: now.Add(time.Hour)}}}
 		told := &noted{}
 		alice := newCluster(t)

@@ -53,7 +53,7 @@ func TestAnOverlapIsShownAndRenewedWhenTheLastGuestEnds(t *testing.T) {
 	}
 	peer := &v1alpha1.Peer{
 		ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"},
-		Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}},
+		Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x", GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}},
 	}
 	objects := ledgertest.Over(t, fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build())
 	var laps []netip.Prefix
@@ -174,7 +174,7 @@ func (books) Contracts(context.Context, peering.Caller) ([]peering.ContractRef, 
 // Providers are told of this cluster's address space when its guests get another range at one of them, and not for every word in a status.
 func TestOnlyARangeOfOurGuestsChangesTheAddressSpace(t *testing.T) {
 	at := func(there, here string) *v1alpha1.Peer {
-		return &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsThere: there, GuestsHere: here}}}
+		return &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x", GuestsThere: there, GuestsHere: here}}}
 	}
 	for _, c := range []struct {
 		what     string
@@ -199,7 +199,7 @@ func TestOnlyARangeOfOurGuestsChangesTheAddressSpace(t *testing.T) {
 // A peer that was given to, and now gives too, has not heard of the guests that this cluster got elsewhere meanwhile: it is told over the same
 // connection.
 func TestWhoeverBecomesAProviderHearsOfTheAddressSpace(t *testing.T) {
-	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}}}
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x", GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}}}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -266,7 +266,7 @@ func (r *Reconciler) relay(ctx context.Context, peer *v1alpha1.Peer, providing *
 		return nil
 	}
 	now, to := r.Client.Now(), []string(nil)
-	if providing != nil {
+	if providing != nil && !sharing.NoNetwork(providing) {
 		for _, ctr := range sharing.Reoffered(sharing.Select(now.Policies, peer), peer, now.Peers, now.Contracts, time.Now()) {
 			if provider := now.PeerNamed(ctr.Spec.Peer); provider != nil {
 				to = append(to, provider.Spec.ID)
@@ -301,19 +301,25 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peer
 	if consuming == nil && providing == nil {
 		return 0, nil
 	}
-	if err := r.Linker.Keep(peer); err != nil || !contact.Reachable() {
+	apart := consuming != nil && sharing.NoNetwork(consuming) || providing != nil && sharing.NoNetwork(providing)
+	if apart { // whether the peer is there or not
+		err = r.Linker.Apart(ctx, peer, providing != nil)
+	} else {
+		err = r.Linker.Keep(peer)
+	}
+	if err != nil || !contact.Reachable() {
 		return 0, err
 	}
 	lap := r.Linker.Overlap(ctx, peer)
-	renew := len(lap.Ranges) > 0 && !lap.Kept
-	consumes := consuming != nil && consuming.DeletionTimestamp == nil
+	renew := len(lap.Ranges) > 0 && !lap.Kept && !apart
+	consumes := consuming != nil && consuming.DeletionTimestamp == nil && !apart
 	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
-	now := step{since: contact.Since, lets: providing != nil && r.Linker.Lets(peer)}
+	now := step{since: contact.Since, lets: providing != nil && !apart && r.Linker.Lets(peer)}
 	if consumes {
 		now.space = r.Linker.Space(peer)
 	}
 	before := r.mark(peer.Name, now)
-	met := before.since.Equal(now.since) && peer.Status.Network != nil // over this connection
+	met := before.since.Equal(now.since) && (apart || peer.Status.Network.Linked()) // over this connection
 	told := before.lets == now.lets
 	if met && !renew && told && (!consumes || before.space.Equal(now.space)) {
 		return 0, nil
@@ -331,6 +337,9 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peer
 		if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
 			return 0, err
 		}
+	}
+	if apart { // there is nothing to agree on
+		return again, nil
 	}
 	// The consumer proposes; but that a provider needs other ranges, or changed its mind, is for it to say.
 	if consumes || renew || met && !told {
@@ -382,7 +391,7 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, there 
 	if r.Linker == nil {
 		return 0, nil
 	}
-	if peer.Status.Network == nil {
+	if !peer.Status.Network.Linked() {
 		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
 	why, known, again := r.Linker.Tunnel(peer, there, time.Now())

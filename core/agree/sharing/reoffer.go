@@ -13,7 +13,7 @@ import (
 // Reoffer reports whether a peer may offer on what it is granted by a contract that is signed now. What this cluster has of others itself goes on no
 // further: else nobody could say how far a pod is from its home, and two that offer each other's on would add them up for ever.
 func Reoffer(policy *v1alpha1.SharingPolicy) bool {
-	return policy != nil && policy.Spec.Reoffer == v1alpha1.AccessAllow && len(policy.Spec.ReofferFrom) == 0
+	return policy != nil && policy.Spec.Reoffer == v1alpha1.AccessAllow && !NoTunnel(policy) && len(policy.Spec.ReofferFrom) == 0
 }
 
 // MayReoffer reports whether the consumer of a contract may offer on to others what it grants, by the word that both signed.

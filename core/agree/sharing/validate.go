@@ -123,6 +123,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			bad(fmt.Sprintf("spec.reofferFrom[%d]", i), p, "the name of a Peer, a cluster ID, or * for all that provide here")
 		}
 	}
+	if spec.Tunnel == v1alpha1.AccessDeny && (spec.Reoffer == v1alpha1.AccessAllow || len(spec.ReofferFrom) > 0 || len(spec.Services) > 0) {
+		bad("spec.tunnel", string(spec.Tunnel), "Allow where there is reoffer, reofferFrom or services: all of these need a tunnel")
+	}
 	if spec.Reoffer == v1alpha1.AccessAllow && len(spec.ReofferFrom) > 0 {
 		bad("spec.reoffer", string(spec.Reoffer), "Deny where there is a reofferFrom: what is offered on from others goes on no further")
 	}

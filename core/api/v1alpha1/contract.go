@@ -30,6 +30,9 @@ type AdvertisementSpec struct {
 	// reoffer: what is offered may be offered on to others.
 	// +optional
 	Reoffer bool `json:"reoffer,omitempty"`
+	// network: None, where it is offered without a tunnel.
+	// +optional
+	Network Network `json:"network,omitempty"`
 	// validUntil is when the offer lapses unless it became a contract.
 	ValidUntil metav1.Time `json:"validUntil"`
 }

@@ -48,6 +48,13 @@ const (
 	// AnnotationDefaultClass is the storage class that claims without one would get: those get the class kith instead.
 	AnnotationVolumes      = "kith.dev/volumes-abroad"
 	AnnotationDefaultClass = "kith.dev/default-storage-class"
+	// AnnotationNetwork on an offloaded namespace is there, with value "none", while its pods may go to nodes without a network (LabelNetwork).
+	AnnotationNetwork = "kith.dev/offload-network"
+	// LabelNetwork is on the virtual node of a peer to which there is no network, with the value WithoutNetwork: a label, to select such nodes by, and a
+	// taint, which only pods tolerate that are meant for them.
+	LabelNetwork = "kith.dev/network"
+	// WithoutNetwork is the value of LabelNetwork and AnnotationNetwork.
+	WithoutNetwork = "none"
 	// AnnotationSpread on an offloaded namespace is there, with value "true", while its pods are to be spread over home and its peers.
 	AnnotationSpread = "kith.dev/spread"
 	// AnnotationBudgetOpen and AnnotationBudgetClosed on an offloaded namespace are there while its budget closes peers: those that its new pods may go to,

@@ -73,6 +73,9 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 	return p, errors.Join(errs...)
 }
 
+// Linked reports whether there is a tunnel: else what stands here is, at most, the range of guests that no tunnel leads to.
+func (n *NetworkStatus) Linked() bool { return n != nil && n.PublicKey != "" }
+
 // Ranges are all that was agreed on of the addresses of this host's networks, as far as it can be read.
 func (n *NetworkStatus) Ranges() []netip.Prefix {
 	p, _ := n.Pair(netip.Prefix{})

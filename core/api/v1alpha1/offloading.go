@@ -128,6 +128,10 @@ type NamespaceOffloadingSpec struct {
 	// room: the scheduler alone sees a peer as one node, and may fill the largest.
 	// +optional
 	Spread bool `json:"spread,omitempty"`
+	// network: None says that pods of the namespace need no network but the internet, and may go to peers to which there is none (contracts without a
+	// tunnel). Without it they stay away from these, unless they select such nodes (kith.dev/network: none) or tolerate their taint themselves.
+	// +optional
+	Network Network `json:"network,omitempty"`
 	// budget bounds what pods of the namespace may cost at peers: when it is spent, no more of them go to peers at a price until its period ends.
 	// +optional
 	Budget *NamespaceBudget `json:"budget,omitempty"`

@@ -92,6 +92,13 @@ const ConditionAddressesFree = "AddressesFree"
 // ConditionGrantedInFull is False on a Peer whose contract grants less than was asked for, and says of what.
 const ConditionGrantedInFull = "GrantedInFull"
 
+// Network is what there is between two clusters, where that is no tunnel.
+// +kubebuilder:validation:Enum=None
+type Network string
+
+// NetworkNone: there is no tunnel, nor any addresses that both know.
+const NetworkNone Network = "None"
+
 // ResourceRequest is what a consumer asks for.
 type ResourceRequest struct {
 	// resources asked for. What is left out is up to the provider's policy; with a contract in force it stays as it is.
@@ -106,6 +113,10 @@ type ResourceRequest struct {
 	// tether asks the peer to run this laptop, instead of asking it for resources. The daemon writes it on a switch of the mode.
 	// +optional
 	Tether bool `json:"tether,omitempty"`
+	// network: None asks for a contract without a tunnel: pods there reach nothing of home, and nothing at home reaches them. Left out, it is up to
+	// the provider, and stays as a contract in force has it.
+	// +optional
+	Network Network `json:"network,omitempty"`
 	// maxPrices by resource, which the owner agrees to beforehand: what they do not name has to be free, and an offer beyond them is not signed. Without
 	// any, prices wait for the owner's word. A PeeringPolicy that asks writes its own here.
 	// +optional

@@ -26,6 +26,9 @@ type PeeringRequestSpec struct {
 	// resources asked for.
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// network: None, where the peer asks for a contract without a tunnel.
+	// +optional
+	Network Network `json:"network,omitempty"`
 	// code is the six-digit pairing code that the peer's screen shows too; empty when its key was compared before.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
@@ -76,6 +79,9 @@ type Grant struct {
 	// inForce are the resources it has already, by its contract in force; none without one.
 	// +optional
 	InForce corev1.ResourceList `json:"inForce,omitempty"`
+	// network: None, where there would be no tunnel between the clusters: the peer asks for none, or the policy lets it have none.
+	// +optional
+	Network Network `json:"network,omitempty"`
 	// refusal is why nothing can be granted.
 	// +optional
 	Refusal string `json:"refusal,omitempty"`

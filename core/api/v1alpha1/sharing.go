@@ -28,6 +28,7 @@ type UnitPrice string
 // SharingPolicySpec says what is offered to whom. For each peer one policy applies: of those that select it the one with the
 // highest priority, then the first by name. Policies do not add up, and when the one that applies offers nothing, because it is paused for
 // example, no other takes its place. A peer that none selects is offered nothing.
+// +kubebuilder:validation:XValidation:rule="!has(self.tunnel) || self.tunnel != 'Deny' || (!has(self.reoffer) || self.reoffer != 'Allow') && (!has(self.reofferFrom) || size(self.reofferFrom) == 0) && (!has(self.services) || size(self.services) == 0)",message="reoffer, reofferFrom and services need a tunnel: they and tunnel Deny exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reoffer) || self.reoffer != 'Allow' || !has(self.reofferFrom) || size(self.reofferFrom) == 0",message="what is offered on from others goes on no further: reoffer and reofferFrom exclude each other"
 type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
@@ -124,6 +125,12 @@ type SharingPolicySpec struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[*])$`
 	ReofferFrom []string `json:"reofferFrom,omitempty"`
+	// tunnel: whether this cluster has a tunnel to peers whose contracts are signed from now on. Without one (Deny) their pods here reach nothing of
+	// their home, and nothing there reaches them; pods get logs, exec, configuration, secrets, images and, if it is allowed, the internet all the same.
+	// It is a term of the contract, which both sign; one that is in force keeps what it says until it ends, and one with a tunnel is not renewed.
+	// +optional
+	// +kubebuilder:default=Allow
+	Tunnel Access `json:"tunnel,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/clusterset"
@@ -87,12 +88,16 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
 	m.events = recorder
+	noNetwork, apiServer := sharing.NoNetwork(ctr), f.APIServer
+	if noNetwork { // which pods there do not reach
+		apiServer = netip.Addr{}
+	}
 	permitted := func(namespace string) bool {
 		permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
 		return err == nil && permit == offloading.Granted
 	}
 	m.reflector, err = reflection.New(reflection.Config{
-		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
+		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: apiServer, NoNetwork: noNetwork, NodeIP: f.NodeIP,
 		PeerName: peer.Name, NodeName: nodeName,
 		Permit:     permitted,
 		Onward:     func(namespace string) bool { _, is := f.onward(namespace, peer.Spec.ID); return is },
@@ -150,7 +155,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		},
 		Taking:   func(image string) bool { return f.Taking != nil && f.Taking(peer.Name, image) },
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
-		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
+		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, NoNetwork: noNetwork, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
 		Onward:   func(namespace string) (remote.Onward, bool) { return f.onward(namespace, peer.Spec.ID) },
@@ -164,12 +169,12 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Pods: m.node.Pods, Twin: m.node.Twin,
 		Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
 	}
-	f.run(m, peer.Name)
+	f.run(m, peer.Name, noNetwork)
 	return m, nil
 }
 
 // run has the parts of a member run until it is stopped.
-func (f *Fleet) run(m *member, peer string) {
+func (f *Fleet) run(m *member, peer string, noNetwork bool) {
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(f.ctx)
 	f.Kubelet.Add(m.endpoint)
@@ -180,7 +185,9 @@ func (f *Fleet) run(m *member, peer string) {
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })
 	f.running.Go(func() { m.custom.Run(ctx) })
-	f.running.Go(func() { m.services.Run(ctx) })
+	if !noNetwork { // else there is no way to services in common
+		f.running.Go(func() { m.services.Run(ctx) })
+	}
 	f.running.Go(func() { m.reflector.Run(ctx) })
 }
 
@@ -198,6 +205,9 @@ func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	maps.Copy(labels, f.Place(peer))
 	maps.Copy(labels, priceLabels(ctr))
 	labels[offloading.LabelVirtual] = "true"
+	if sharing.NoNetwork(ctr) {
+		labels[v1alpha1.LabelNetwork] = v1alpha1.WithoutNetwork
+	}
 	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
 	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {
 		labels[corev1.LabelArchStable] = arch

@@ -38,6 +38,13 @@ const addTolerations = `((has(object.spec.tolerations) ? [] : [JSONPatch{op: "ad
     : variables.peers.map(p, JSONPatch{op: "add", path: "/spec/tolerations/-",
         value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p}})))`
 
+// tolerateNoNetwork: pods that need no network, as the namespace says or their own node selector, may go where there is none.
+const tolerateNoNetwork = `variables.network != "none" &&
+    !(has(object.spec.nodeSelector) && "kith.dev/network" in object.spec.nodeSelector && object.spec.nodeSelector["kith.dev/network"] == "none") ? [] :
+  (has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
+  + [JSONPatch{op: "add", path: "/spec/tolerations/-",
+      value: Object.spec.tolerations{key: "kith.dev/network", operator: "Equal", value: "none", effect: "NoSchedule"}}]`
+
 // completeTolerations: one of the pod's own that covers NoSchedule only, as all did once, is for both taints.
 const completeTolerations = `(variables.own.exists(t, !has(t.effect) || t.effect == "NoExecute") ? [] :
   variables.own.map(t, JSONPatch{op: "add", path: "/spec/tolerations/-", value: Object.spec.tolerations{
@@ -128,6 +135,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
 		{Name: "volumes", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationVolumes, v1alpha1.AnnotationVolumes)},
+		{Name: "network", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationNetwork, v1alpha1.AnnotationNetwork)},
 		{Name: "evenly", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationSpread, v1alpha1.AnnotationSpread)},
 		{Name: "alike", Expression: alike},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
@@ -151,6 +159,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		// Once the budget is renewed it gets the tolerations that it lacks.
 		known(`!variables.narrowed || size(variables.open) == 0 || variables.local || variables.claims || size(variables.own) > 0 ? [] : ` + markNarrowed),
 		// One that is bound there already is to hear why it cannot run; without them it would be evicted without a word.
+		known(`variables.local ? [] : ` + tolerateNoNetwork),
 		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims && ` + notBound + ` ? [] : ` + addTolerations),
 	}
 	return p

@@ -232,6 +232,7 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alph
 	delete(ns.Annotations, v1alpha1.AnnotationVolumes)
 	delete(ns.Annotations, v1alpha1.AnnotationDefaultClass)
 	delete(ns.Annotations, v1alpha1.AnnotationSpread)
+	delete(ns.Annotations, v1alpha1.AnnotationNetwork)
 	if nso == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 		delete(ns.Annotations, v1alpha1.AnnotationRefused)
@@ -241,6 +242,9 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alph
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))
 		if len(spec.Peers) > 0 {
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationPeers, strings.Join(spec.Peers, ","))
+		}
+		if spec.Network == v1alpha1.NetworkNone {
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationNetwork, v1alpha1.WithoutNetwork)
 		}
 		if spec.Spread {
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationSpread, "true")

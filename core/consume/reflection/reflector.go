@@ -51,6 +51,8 @@ type Config struct {
 	// Apart reports whether no packet passes between the pods at home and at the peer; nil: never. Pods at the peer use each other only then:
 	// in the EndpointSlices there endpoints at home are not ready, and those at the peer have their readiness there. Replan when it changes.
 	Apart func() bool
+	// NoNetwork: pods there reach nothing at home, and nothing reaches them: neither services nor endpoints go there.
+	NoNetwork bool
 	// APIServer is the service address of the home API server, that of kubernetes.default; the zero value when none of its endpoints
 	// can be reached from abroad, which leaves the pods there without the way home.
 	APIServer netip.Addr

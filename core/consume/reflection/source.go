@@ -39,6 +39,9 @@ func (s *source) upToDate(m written, have metav1.Object) bool {
 
 // source looks an item up at home; nil means that nothing of it belongs abroad.
 func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *source {
+	if r.cfg.NoNetwork && (it.kind == kinds.Service || it.kind == kinds.EndpointSlice) {
+		return nil
+	}
 	onward := r.onward(it.namespace)
 	o := s.member.get(it, onward)
 	if it.kind == kinds.Pod && given != nil {

@@ -88,6 +88,9 @@ type Config struct {
 	// NoTunnel leaves the InternalIP out of the node's status: the home API server (K3s) would try to reach it through a tunnel.
 	NoTunnel bool
 
+	// NoNetwork: there is no network between the clusters. The node has a taint that says so, which pods must tolerate.
+	NoNetwork bool
+
 	// Resources is what the contract grants.
 	Resources corev1.ResourceList
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.

@@ -23,10 +23,14 @@ import (
 
 // taints keep pods away that were not offloaded: from the scheduler, and those that come by their nodeName.
 func (n *Node) taints() []corev1.Taint {
-	return []corev1.Taint{
+	taints := []corev1.Taint{
 		{Key: v1alpha1.TaintPeer, Value: n.cfg.PeerName, Effect: corev1.TaintEffectNoSchedule},
 		{Key: v1alpha1.TaintPeer, Value: n.cfg.PeerName, Effect: corev1.TaintEffectNoExecute},
 	}
+	if n.cfg.NoNetwork { // pods would lose their services by surprise
+		taints = append(taints, corev1.Taint{Key: v1alpha1.LabelNetwork, Value: v1alpha1.WithoutNetwork, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return taints
 }
 
 // ensureLabelsAndTaints brings labels and taints of a node of an earlier run up to date; the controller writes status only. Pods that may

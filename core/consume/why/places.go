@@ -154,6 +154,8 @@ func (f *Facts) closed(at *Place) *api.Cause {
 			c := about(api.CauseClosed, api.WhoPeer)
 			c.Detail = taint.Value
 			return c
+		case at.Peer && taint.Key == v1alpha1.LabelNetwork:
+			return about(api.CauseNoNetwork, api.WhoYou)
 		case taint.Key == corev1.TaintNodeUnschedulable:
 			return about(api.CauseCordoned, api.WhoYou)
 		default:

@@ -203,6 +203,10 @@ func TestWhyAPodIsWhereItIs(t *testing.T) {
 			f.full()
 			f.Places[1].Node.Spec.Taints = append(f.Places[1].Node.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintClosed, Value: "cordoned", Effect: corev1.TaintEffectNoSchedule})
 		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; Closed@bob(peer) cordoned"},
+		"no network to the peer": {func(f *Facts) {
+			f.full()
+			f.Places[1].Node.Spec.Taints = append(f.Places[1].Node.Spec.Taints, corev1.Taint{Key: v1alpha1.LabelNetwork, Value: v1alpha1.WithoutNetwork, Effect: corev1.TaintEffectNoSchedule})
+		}, "waiting; NoRoom@alice(you) cpu 500m of 400m/4; NoNetwork@bob(you)"},
 		"cordoned, and tainted": {func(f *Facts) {
 			f.Places[0].Node.Spec.Unschedulable = true
 			f.Places[1].Node.Spec.Taints = append(f.Places[1].Node.Spec.Taints, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule})

@@ -188,6 +188,29 @@ func TestWhetherItMayBeOfferedOnIsATerm(t *testing.T) {
 	}
 }
 
+// TestAContractWithoutANetworkSaysSo: one with a network has the bytes that it had before there was such a term.
+func TestAContractWithoutANetworkSaysSo(t *testing.T) {
+	for network, version := range map[string]string{"": Version, NetworkNone: Version2} {
+		d := between(someone(t), someone(t))
+		d.Network, d.Version = network, version
+		doc, err := Canonical(d)
+		if err != nil || bytes.Contains(doc, []byte(`"network":"none"`)) != (network != "") || bytes.Contains(doc, []byte("network")) != (network != "") {
+			t.Fatalf("%q: %v\n%s", network, err, doc)
+		}
+		if read, err := Parse(doc); err != nil || read.Network != network {
+			t.Errorf("%q: read as %q, %v", network, read.Network, err)
+		}
+		if d.Version = map[string]string{Version: Version2, Version2: Version}[version]; d.Validate() == nil {
+			t.Errorf("%q: it is taken for %s", network, d.Version)
+		}
+	}
+	for what, wrong := range map[string]Terms{"another word": {Network: "slow"}, "on without a way": {Network: NetworkNone, Reoffer: true}} {
+		if wrong.PodSecurity = Baseline; wrong.Validate() == nil {
+			t.Errorf("%s passes", what)
+		}
+	}
+}
+
 func TestParseTakesNothingButTheCanonicalBytes(t *testing.T) {
 	doc, err := Canonical(between(someone(t), someone(t)))
 	if err != nil {

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -42,11 +43,16 @@ type Terms struct {
 	KeepVolumes int64 `json:"keepVolumes,omitempty"`
 	// Reoffer: the consumer may offer on to others what is granted. Left out it may not, as in all documents of before there was such a term.
 	Reoffer bool `json:"reoffer,omitempty"`
+	// Network is what there is between the clusters: NetworkNone, or, left out as in all documents of before there was such a term, a tunnel.
+	Network string `json:"network,omitempty"`
 }
+
+// NetworkNone: there is no tunnel. The consumer's pods at the provider reach nothing of home, and nothing reaches them; what goes by the peer API goes on.
+const NetworkNone = "none"
 
 // DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
 func (t Terms) DocumentVersion() string {
-	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || priced {
+	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || t.Network != "" || priced {
 		return Version2
 	}
 	return Version
@@ -111,6 +117,12 @@ func (t Terms) Validate() error {
 		return fmt.Errorf("keepVolumes: %d s, want one hour to a year", k)
 	} else if k == int64(DefaultKeep/time.Second) {
 		return fmt.Errorf("keepVolumes: %d s is what is meant without it", k)
+	}
+	switch {
+	case t.Network != "" && t.Network != NetworkNone:
+		return fmt.Errorf("network: %.32q is not %s, and no other is said", t.Network, NetworkNone)
+	case t.Network == NetworkNone && t.Reoffer:
+		return errors.New("reoffer: guests that go on need a network, and this contract has none")
 	}
 	return nil
 }

@@ -115,6 +115,9 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 	api.CauseClosed: func(_ *api.Why, c *api.Cause) saying {
 		return saying{c.Laptop + " takes no new pods", "none of its own nodes does: " + cmp.Or(c.Detail, "unknown"), "`kubectl get nodes` there, and `kubectl uncordon`"}
 	},
+	api.CauseNoNetwork: func(w *api.Why, c *api.Cause) saying {
+		return saying{"there is no network to " + c.Laptop, "the contract is without one, and the pod does not say that it needs none", "`kith offload " + w.Namespace + " --network none`, and make the pod again"}
+	},
 	api.CauseNodeNotReady: func(_ *api.Why, c *api.Cause) saying {
 		return saying{"the node of " + c.Laptop + " is not ready", c.Said, "`kith doctor` there looks closer"}
 	},

@@ -103,6 +103,9 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 	if api.Lends(terms.Resources) && terms.Keeps() < had.Keeps() {
 		sentences = append(sentences, fmt.Sprintf("volumes are kept there for %s after the end, and not for %s", api.Span(terms.Keeps()), api.Span(had.Keeps())))
 	}
+	if terms.Network == contract.NetworkNone && had.Network != contract.NetworkNone {
+		sentences = append(sentences, "there is no network between the clusters: pods there reach nothing here, and nothing here reaches them")
+	}
 	var classes []string
 	for _, class := range terms.StorageClasses {
 		if !slices.Contains(had.StorageClasses, class) {
@@ -115,6 +118,21 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 		sentences = append(sentences, "it names storage classes: "+strings.Join(classes, ", "))
 	}
 	return sentences
+}
+
+// otherNetwork says why an offer is not signed for what it says of the network between the clusters; "" when nothing is in the way.
+func (r *Consumer) otherNetwork(peer *v1alpha1.Peer, terms contract.Terms, asksNone bool, inForce *contract.Document) string {
+	words := map[bool]string{true: "no network", false: "a network"}
+	none := terms.Network == contract.NetworkNone
+	switch {
+	case asksNone && !none:
+		return "it has a network between the clusters, and none was asked for; bring the Kith there up to date"
+	case inForce != nil && (inForce.Network == contract.NetworkNone) != none:
+		return fmt.Sprintf("it has %s between the clusters, and the contract in force has %s; end that first (kith unpeer %s), then ask again", words[none], words[!none], peer.Name)
+	case sharing.OtherNetwork(r.Client.Now().With(peer.Name, v1alpha1.RoleProvider), terms.Network):
+		return fmt.Sprintf("it has %s between the clusters, and the contract by which %s uses this one has %s; end that first (kith unpeer %[2]s), then ask again", words[none], peer.Name, words[!none])
+	}
+	return ""
 }
 
 // dearer says which price of an offer is beyond those that the owner agreed to beforehand; "" when none is. What these do not name has to be free, and what
@@ -176,12 +194,19 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 	if err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
+	asksNone := peer.Spec.Request != nil && peer.Spec.Request.Network == v1alpha1.NetworkNone
+	if why := r.otherNetwork(peer, terms, asksNone, inForce); why != "" {
+		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" was not signed", why)
+	}
 	unsaid := terms // of what is offered, what the owner has said nothing of
 	if request := peer.Spec.Request; request != nil && len(request.MaxPrices) > 0 {
 		if why := dearer(terms.Prices, request.MaxPrices); why != "" {
 			return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" was not signed", why)
 		}
 		unsaid.Prices = nil
+	}
+	if asksNone {
+		unsaid.Network = ""
 	}
 	sentences := beyond(unsaid, inForce)
 	if tetherOf(peer) == peering.TetherCompany && len(terms.Prices) == 0 { // what its laptops permit costs a company nothing

@@ -96,8 +96,11 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		r.setAsking(peer, question{peer.UID, attempt})
 		return r.unasked(ctx, peer, why)
 	}
-	ask := peering.Question{Name: r.Name, Resources: record.Amounts(wanted), Endpoints: r.Endpoints(), Attempt: attempt, Tether: tetherOf(peer)}
+	ask := peering.Question{Name: r.Name, Resources: record.Amounts(wanted), Endpoints: r.Endpoints(), Attempt: attempt, Network: sharing.NetworkTerm(peer.Spec.Request.Network), Tether: tetherOf(peer)}
 	if inForce != nil {
+		if sharing.NoNetwork(inForce) { // it stays so, whatever is not said
+			ask.Network = contract.NetworkNone
+		}
 		ask.Contract = inForce.Spec.ID
 	}
 	asked, err := to.Ask(ctx, ask, !known, func() error {
@@ -152,6 +155,9 @@ func (r *Consumer) pointless(peer *v1alpha1.Peer, wanted corev1.ResourceList, in
 	}
 	if err := api.CheckAsked("spec.request.resources", sharing.Words(peer.Spec.Request.Resources)); err != nil {
 		return err.Error()
+	}
+	if inForce != nil && peer.Spec.Request.Network == v1alpha1.NetworkNone && !sharing.NoNetwork(inForce) {
+		return "the contract in force has a network between the clusters; end it first (kith unpeer " + peer.Name + "), then ask again"
 	}
 	if inForce != nil && tetherOf(peer) == peering.TetherNone && sharing.Same(wanted, inForce.Spec.Resources) {
 		return nothingChanges
@@ -407,7 +413,7 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 	if api.Lends(offer.Resources) {
 		adv.Spec.KeepVolumes = &metav1.Duration{Duration: offer.Keeps()}
 	}
-	adv.Spec.Reoffer = offer.Reoffer
+	adv.Spec.Reoffer, adv.Spec.Network = offer.Reoffer, sharing.Network(offer.Network)
 	if none != nil {
 		err = r.Client.Create(ctx, adv)
 	} else {

@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -20,7 +21,7 @@ const goodbyeTimeout = 3 * time.Second
 // End brings the pods home, takes the node away and tells the provider.
 func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	to := r.answering(ctx, peer)
-	if to != nil && peer.Status.Network != nil {
+	if to != nil && (peer.Status.Network != nil || sharing.NoNetwork(ctr)) {
 		// The node is what ends the pods abroad; in a daemon that was just started it does not run yet.
 		if err := r.Fleet.Ensure(ctx, peer, ctr); err != nil {
 			return err

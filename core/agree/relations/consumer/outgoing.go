@@ -14,6 +14,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
@@ -46,7 +47,7 @@ func (r *Consumer) Outgoing(ctx context.Context, peer *v1alpha1.Peer, contact pe
 
 // keep runs a contract: node, link, state, and its renewal in time.
 func (r *Consumer) keep(ctx context.Context, peer *v1alpha1.Peer, contact peering.Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
-	if peer.Status.Network != nil {
+	if peer.Status.Network.Linked() || sharing.NoNetwork(ctr) {
 		if err := r.Fleet.Ensure(ctx, peer, ctr); err != nil {
 			return 0, err
 		}

@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/netplan"
@@ -113,6 +114,8 @@ func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
 	return p
 }
 
+var errNoNetwork = peering.Refuse(peering.CodeNoContract, "the contract between these clusters is one without a network", "end it, and ask for one with a network")
+
 var errNoContract = peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
 
 // How often a peer may have what was agreed on changed: each time routes, objects and what follows from them are written anew.
@@ -131,14 +134,17 @@ const crossPause = 200 * time.Millisecond
 // caller's first WireGuard handshake succeeds.
 func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (ours peering.Link, err error) {
 	peer := l.client.Now().Peer(caller.ID.String()).DeepCopy()
-	if peer == nil || !l.related(peer, "") {
+	if peer == nil {
 		return ours, errNoContract
+	}
+	if err := l.mayLink(peer); err != nil {
+		return ours, err
 	}
 	p := l.plan(peer)
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	if !l.related(peer, "") { // since a moment ago
-		return ours, errNoContract
+	if err := l.mayLink(peer); err != nil { // since a moment ago
+		return ours, err
 	}
 	if mine := l.cfg.Identity.ID(); p.proposing.Load() && bytes.Compare(mine[:], caller.ID[:]) < 0 {
 		return ours, errCrossed
@@ -227,8 +233,8 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	switch {
 	case p.answered != answered:
 		return false, errCrossed
-	case !l.related(peer, ""): // since a moment ago
-		return false, errNoContract
+	case l.mayLink(peer) != nil: // since a moment ago
+		return false, l.mayLink(peer)
 	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
 		return false, nil
 	}
@@ -260,7 +266,7 @@ func same(ours, theirs peering.Link) bool {
 // is forgotten: it is agreed on anew when the peers meet. A network that this laptop came to meanwhile is no reason: guests still have their addresses.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	network := peer.Status.Network
-	if network == nil || !l.related(peer, "") {
+	if !network.Linked() || l.mayLink(peer) != nil {
 		return nil
 	}
 	if _, told := l.cfg.Gateway.Stats(peer.Spec.ID); told { // by this process, and what is read here may be older
@@ -330,6 +336,17 @@ func (l *Linker) forget(peer *v1alpha1.Peer) {
 // related reports whether there is a contract with the peer, in that role or, with "", in either.
 func (l *Linker) related(peer *v1alpha1.Peer, role v1alpha1.Role) bool {
 	return slices.ContainsFunc(l.client.Now().With(peer.Name, role), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil })
+}
+
+// mayLink says why there is to be no tunnel to a peer; nil when there is to be one.
+func (l *Linker) mayLink(peer *v1alpha1.Peer) error {
+	switch {
+	case !l.related(peer, ""):
+		return errNoContract
+	case slices.ContainsFunc(l.client.Now().With(peer.Name, ""), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && sharing.NoNetwork(c) }):
+		return errNoNetwork
+	}
+	return nil
 }
 
 // said is who said a link, and how its WireGuard key was proven.

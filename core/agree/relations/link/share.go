@@ -35,7 +35,10 @@ func (l *Linker) Share(ctx context.Context, peerID string, pods []v1alpha1.Share
 	if peer == nil || !l.related(peer, v1alpha1.RoleProvider) {
 		return nil, errNoContract
 	}
-	if peer.Status.Network == nil || peer.Status.Network.GuestsHere == "" {
+	if l.mayLink(peer) != nil {
+		return nil, l.mayLink(peer)
+	}
+	if !peer.Status.Network.Linked() || peer.Status.Network.GuestsHere == "" {
 		return nil, fmt.Errorf("share pods with %s: there is no tunnel yet", peer.Name)
 	}
 	network := peer.Status.Network.DeepCopy()

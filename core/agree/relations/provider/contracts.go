@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/trust/contract"
@@ -98,7 +99,7 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, there pres
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
 		return record.EndContract(ctx, p.Client, ctr, v1alpha1.EndRanOut)
 	}
-	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != ""
+	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != "" && (peer.Status.Network.Linked() || sharing.NoNetwork(ctr))
 	if linked {
 		p.Host.SetHome(peer, there)
 	}

@@ -37,7 +37,7 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	if r.Spec.Tether {
 		return p.tetherGrant(ctx, peer)
 	}
-	grant, _, _, err := p.grant(ctx, now, peer, r.Spec.Resources)
+	grant, _, _, err := p.grant(ctx, now, peer, r.Spec.Resources, r.Spec.Network)
 	return grant, err
 }
 
@@ -62,21 +62,32 @@ var anyStorage = resource.MustParse("1Ei")
 
 // grant also gives the refusal, nil where something is granted, and the contract that is in force with the peer, nil without one.
 // What the peer says of it is not asked for.
-func (p *Provider) grant(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
+func (p *Provider) grant(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, asked corev1.ResourceList, network v1alpha1.Network) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
 	in, ctr, err := p.offerable(ctx, now, peer)
 	if err != nil {
 		return v1alpha1.Grant{}, nil, nil, err
 	}
 	in.Asked = asked
 	grant, no := sharing.Grant(in)
+	grant.Network = sharing.Network(networkFor(network, in.Policy))
 	return grant, no, ctr, nil
 }
 
 // weigh is grant for a question that has just come. One to change a contract that would change nothing is not put before the
 // owner; who names none may have lost the one he had.
-func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, *sharing.Refusal, error) {
-	grant, no, ctr, err := p.grant(ctx, now, peer, asked)
-	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) && p.worded(ctx, now, peer, ctr) {
+func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList, network v1alpha1.Network) (v1alpha1.Grant, *sharing.Refusal, error) {
+	grant, no, ctr, err := p.grant(ctx, now, peer, asked, network)
+	if err != nil || no != nil {
+		return grant, no, err
+	}
+	changed := ctr
+	if ctr != nil && ctr.Spec.ID != changes {
+		changed = nil
+	}
+	if err := p.mixed(ctx, now, peer, changed, grant.Network); err != nil {
+		return grant, nil, err
+	}
+	if ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) && p.worded(ctx, now, peer, ctr) {
 		return grant, no, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
 			" already, and no more of what was asked is free", "ask again when more is shared there")
 	}

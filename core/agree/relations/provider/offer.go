@@ -49,7 +49,10 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if api.Lends(amounts) {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
-	terms.Reoffer = sharing.Reoffer(policy)
+	terms.Reoffer, terms.Network = sharing.Reoffer(policy), networkFor(request.Spec.Network, policy)
+	if terms.Network == contract.NetworkNone {
+		terms.Reoffer = false
+	}
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
 		Terms:      terms,
 		NodeLabels: p.nodeLabels(ctx, resources),

@@ -113,7 +113,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	defer p.asking.Unlock()
 	now := p.Client.Now()
 	peer := asPeer(now, caller.ID, q.Name)
-	grant, no, err := p.weigh(ctx, now, peer, q.Contract, resources)
+	grant, no, err := p.weigh(ctx, now, peer, q.Contract, resources, sharing.Network(q.Network))
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -124,7 +124,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		})
 		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "there is nothing for this cluster there now: "+no.Reason, "ask its owner to share, and then again")
 	}
-	request, err := p.keepQuestion(ctx, caller, peer, v1alpha1.PeeringRequestSpec{Resources: resources}, q, code, compare)
+	request, err := p.keepQuestion(ctx, caller, peer, v1alpha1.PeeringRequestSpec{Resources: resources, Network: sharing.Network(q.Network)}, q, code, compare)
 	if err != nil {
 		return "", time.Time{}, err
 	}

@@ -92,6 +92,9 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	if err != nil {
 		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
+	if err := networkOf(now, peer, on, policy, doc.Network); err != nil {
+		return err
+	}
 	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
 		return err
 	}

@@ -1,0 +1,71 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+
+	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/trust/contract"
+)
+
+// networkFor is what a contract that is signed now says of the network: none where either side wants none.
+func networkFor(asked v1alpha1.Network, policy *v1alpha1.SharingPolicy) string {
+	if asked == v1alpha1.NetworkNone || sharing.NoTunnel(policy) {
+		return contract.NetworkNone
+	}
+	return ""
+}
+
+// networkWords are those of a term.
+func networkWords(term string) string {
+	if term == contract.NetworkNone {
+		return "no network"
+	}
+	return "a network"
+}
+
+// networkOf holds what a document says of the network against what is offered: a renewal says what was signed, and one with a tunnel is none where the owner
+// has no more of them.
+func networkOf(now *ledger.Snapshot, peer *v1alpha1.Peer, on grounds, policy *v1alpha1.SharingPolicy, says string) error {
+	var offered string
+	switch {
+	case on.request != nil:
+		offered = networkFor(on.request.Spec.Network, policy)
+	case sharing.NoTunnel(policy), on.old != nil && sharing.NoNetwork(on.old):
+		offered = contract.NetworkNone
+	}
+	if says != offered {
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has %s between the clusters, the offer %s", networkWords(says), networkWords(offered)),
+			"bring the Kith of both up to date; end a contract in force; then ask again")
+	}
+	return unmixed(now, peer, on.old, policy, says)
+}
+
+// mixed refuses a question that no yes could answer for what the contract would say of the network; see unmixed.
+func (p *Provider) mixed(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, network v1alpha1.Network) error {
+	policy, err := p.policyFor(ctx, now, peer)
+	if err != nil {
+		return err
+	}
+	return unmixed(now, peer, old, policy, sharing.NetworkTerm(network))
+}
+
+// unmixed refuses what says otherwise of the network than the contract that it changes, or the one in the other direction: there is one tunnel between
+// two clusters, or none, and pods that began with one do not lose it.
+func unmixed(now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy, says string) error {
+	none := says == contract.NetworkNone
+	switch {
+	case old != nil && sharing.NoNetwork(old) != none:
+		return peering.Refuse(peering.CodeConflict, fmt.Sprintf("the contract in force is not one with %s between the clusters, and it stays so while it is in force", networkWords(says)),
+			"end it (kith unpeer), then ask again")
+	case sharing.OtherNetwork(now.With(peer.Name, v1alpha1.RoleConsumer), says):
+		return peering.Refuse(peering.CodeConflict, fmt.Sprintf("the contract in the other direction is not one with %s between the clusters, and both have the same", networkWords(says)),
+			"end that first (kith unpeer), then ask again")
+	case none && policy != nil && len(policy.Spec.ReofferFrom) > 0:
+		return peering.Refuse(peering.CodeDeclined, "part of what is offered is another cluster's, and pods go on to it by a network", "ask for a contract with a network")
+	}
+	return nil
+}
