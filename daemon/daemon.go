@@ -52,6 +52,7 @@ import (
 	"kith.dev/daemon/leader"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
+	"kith.dev/daemon/web"
 )
 
 const eventsKept = 512
@@ -66,6 +67,7 @@ type Daemon struct {
 
 	events     *localapi.Broker
 	local      *localapi.Server
+	page       *web.Server
 	peerAPI    *peering.Server
 	peersAt    net.Listener // of the peer API
 	nearby     *discovery.Table
@@ -138,7 +140,8 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	}
 	d.health.well = d.works
 	d.audits = d.newAudit()
-	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: d.backend, Events: d.events, Log: log, Audit: d.audits})
+	d.page = web.New(web.Options{Log: log, Audit: d.audits, Changed: d.changed.Notify})
+	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: d.backend, Events: d.events, Page: d.page, Log: log, Audit: d.audits})
 	if err := d.local.Listen(); err != nil {
 		return nil, err
 	}
@@ -226,6 +229,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer d.page.Close()
 	keep := func(name string, run func(context.Context) error) { running.Go(func() { d.keep(ctx, name, run) }) }
 	keep("discovery", d.nearby.Run)
 	keep("contacts", d.contacts.Run)
@@ -332,6 +336,9 @@ func (d *Daemon) listening() []api.Listener {
 	}
 	if d.engine != nil {
 		list = append(list, api.Listener{Name: "wireguard", Network: "udp", Address: fmt.Sprintf(":%d", d.cfg.WireGuardPort)})
+	}
+	if address := d.page.Address(); address != "" {
+		list = append(list, api.Listener{Name: "page", Network: "tcp", Address: address})
 	}
 	if d.metricsAt != nil {
 		list = append(list, api.Listener{Name: "metrics", Network: "tcp", Address: d.metricsAt.Addr().String()})

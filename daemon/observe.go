@@ -22,6 +22,7 @@ import (
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
+	"kith.dev/daemon/web"
 )
 
 // newMetrics makes the metrics, and opens their address if there is to be one.
@@ -33,6 +34,7 @@ func (d *Daemon) newMetrics() (err error) {
 		audit.Kubelet: {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		audit.Socket:  {localapi.RefusedUser},
 		audit.Front:   frontdoor.RefusedReasons(),
+		audit.Page:    web.RefusedReasons(),
 	}, d.log)
 	d.backend.Metrics = d.metrics.Write
 	d.parts = newParts(d.metrics, d.changed.Notify)

@@ -47,6 +47,7 @@ const (
 	PathWhy        = "/v1/why"                   // GET with WhyOptions as query → Why
 	PathNotRunning = "/v1/not-running"           // GET []Why: of pods of this cluster that are neither ready nor done
 	PathTop        = "/v1/top"                   // GET []Top
+	PathWeb        = "/v1/web"                   // POST WebOptions → Web: opens the page
 	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )
 

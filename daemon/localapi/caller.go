@@ -42,6 +42,10 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 	} else {
 		c.err = fmt.Errorf("%T is not a unix socket", conn)
 	}
+	return c.in(ctx)
+}
+
+func (c *caller) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 

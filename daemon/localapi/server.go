@@ -21,6 +21,7 @@ type Options struct {
 	Events  *Broker
 	Log     *slog.Logger
 	Audit   *audit.Log // of refusals; may be nil
+	Page    Page       // nil: there is none
 
 	// CallTimeout bounds calls that are not long; 0 is 30 s. A caller that sends or reads nothing for as long is cut.
 	CallTimeout time.Duration
@@ -48,6 +49,9 @@ func New(options Options) *Server {
 	s.mux.HandleFunc("GET "+api.PathSnapshot, s.serveSnapshots)
 	s.mux.HandleFunc("GET "+api.PathBugReport, s.serveBugReport)
 	s.mux.HandleFunc("POST "+api.PathImages, s.serveLoad)
+	if s.Page != nil {
+		s.mux.HandleFunc("POST "+api.PathWeb, s.serveWeb)
+	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, &api.Error{
 			Code:    api.CodeUnsupported,

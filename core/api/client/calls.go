@@ -285,6 +285,11 @@ func (c *Client) Top(ctx context.Context) ([]api.Top, error) {
 	return do[[]api.Top](ctx, c, "GET", api.PathTop, nil)
 }
 
+// Web opens the page for this user, and says where it is.
+func (c *Client) Web(ctx context.Context, options api.WebOptions) (api.Web, error) {
+	return do[api.Web](ctx, c, "POST", api.PathWeb, options)
+}
+
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.
 func (c *Client) BugReport(ctx context.Context) ([]byte, error) {
 	return do[[]byte](ctx, c, "GET", api.PathBugReport, nil)

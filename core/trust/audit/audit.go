@@ -32,6 +32,7 @@ const (
 	Kubelet Door = "kubelet"  // of virtual nodes
 	Socket  Door = "socket"   // the local API
 	Front   Door = "front"    // the Kubernetes API for users of this machine
+	Page    Door = "page"     // what browsers of this machine show (kith web)
 )
 
 // Reason is why somebody was refused: of each door one of a closed set of words, since refusals are counted by it.
