@@ -68,7 +68,7 @@ hold its administrator's key, can become root on this machine.`,
 	root.PersistentFlags().StringVar(&p.Socket, "socket", "", "unix socket of kithd (default $KITH_SOCKET, else "+client.DefaultSocket+")")
 	root.AddGroup(&cobra.Group{ID: "look", Title: "See what is:"}, &cobra.Group{ID: "consume", Title: "Use other clusters:"},
 		&cobra.Group{ID: "provide", Title: "Let others use this one:"}, &cobra.Group{ID: "mode", Title: "Let a company's cluster decide:"})
-	group(root, "look", p.statusCommand(), p.peersCommand(), p.catalogueCommand(), p.contractCommand(), p.eventsCommand(), p.whyCommand(), p.topCommand(), p.usageCommand(), p.receiptCommand(), p.doctorCommand(), p.bugReportCommand())
+	group(root, "look", p.statusCommand(), p.webCommand(), p.peersCommand(), p.catalogueCommand(), p.contractCommand(), p.eventsCommand(), p.whyCommand(), p.topCommand(), p.usageCommand(), p.receiptCommand(), p.doctorCommand(), p.bugReportCommand())
 	group(root, "mode", p.tetherCommand(), p.untetherCommand())
 	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand(), p.volumesCommand(), p.volumeCommand(), p.runCommand())
 	group(root, "provide", p.shareCommand(), p.undoCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand(), p.dnsRecordsCommand())

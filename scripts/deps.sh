@@ -24,6 +24,7 @@ elif [ "${1:-}" != build ]; then
     xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
     xorriso p7zip-full dmg2img libplist-utils          # make and look at the disk image for Macs
     x11-xserver-utils x11-utils yad fonts-dejavu-core  # yad and xmessage show the tray's windows
+    chromium                                           # shows the page of kith web
     lxqt-panel lxqt-notificationd                      # further panels, small ones
     mate-panel mate-notification-daemon
   )

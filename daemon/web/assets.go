@@ -4,6 +4,8 @@ import (
 	"embed"
 	"net/http"
 	"path"
+
+	"kith.dev/assets/icon"
 )
 
 //go:embed page
@@ -35,6 +37,7 @@ func read() map[string]asset {
 		}
 		all[at] = asset{mediaType(e.Name()), content}
 	}
+	all["/kith.svg"] = asset{mediaType("kith.svg"), icon.SVG}
 	return all
 }
 
