@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +37,7 @@ root has no browser. From another machine: ssh -L PORT:127.0.0.1:PORT, with the 
 			return program.Answer(p.Program, opened, err, func(w api.Web) {
 				if noOpen {
 					fmt.Fprintln(p.Out, w.URL)
-				} else if err := browser.Open(w.URL); err != nil {
+				} else if err := show(w.URL); err != nil {
 					fmt.Fprintf(p.Err, "no browser was started: %v; open this within a minute:\n", err)
 					fmt.Fprintln(p.Out, w.URL)
 				} else {
@@ -47,4 +49,12 @@ root has no browser. From another machine: ssh -L PORT:127.0.0.1:PORT, with the 
 	c.Flags().BoolVar(&noOpen, "no-open", false, "print the address and start no browser")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "a page that shows all and changes nothing")
 	return c
+}
+
+// show has the user's browser show a page. A browser does not run as root, mostly, and should not.
+func show(url string) error {
+	if os.Geteuid() == 0 {
+		return errors.New("root has none")
+	}
+	return browser.Open(url)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/base/browser"
 	"kith.dev/tray/menu"
 	"kith.dev/tray/notice"
 )
@@ -88,6 +89,14 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 	case menu.SeeTop:
 		name := t.peerName(a.About)
 		t.do(ctx, "top/"+a.About, "", callTime, func(ctx context.Context) error { return t.seeTop(ctx, name) })
+	case menu.OpenPage:
+		t.do(ctx, "page", "", callTime, func(ctx context.Context) error {
+			opened, err := t.Daemon.Web(ctx, api.WebOptions{})
+			if err == nil {
+				err = browser.Open(opened.URL)
+			}
+			return err
+		})
 	case menu.Diagnose:
 		shown := menu.Text(menu.Of(t.state))
 		t.do(ctx, menu.DoingDiagnosis, "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })

@@ -57,7 +57,7 @@ func backend() *apitest.Backend {
 func raise(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{bus: bustest.Start(t), daemon: backend(), events: localapi.NewBroker(64)}
-	s.socket = apitest.Serve(t, s.daemon, s.events)
+	s.socket = apitest.ServeWith(t, s.daemon, s.events, page{})
 	home := t.TempDir()
 	for name, value := range map[string]string{
 		"DBUS_SESSION_BUS_ADDRESS": s.bus.Address, "XDG_CONFIG_HOME": home + "/config", "XDG_RUNTIME_DIR": home, "HOME": home, "DISPLAY": "", "WAYLAND_DISPLAY": "",
@@ -69,6 +69,13 @@ func raise(t *testing.T) *stage {
 	s.start(t)
 	s.menu = s.panel.Menu(t)
 	return s
+}
+
+// page says where one would be.
+type page struct{}
+
+func (page) Open(_ localapi.Visitor, options api.WebOptions) (api.Web, error) {
+	return api.Web{URL: "http://127.0.0.1:4711/#ticket", ReadOnly: options.ReadOnly}, nil
 }
 
 func (s *stage) start(t *testing.T) {
@@ -261,6 +268,15 @@ func TestToolsUseThePrograms(t *testing.T) {
 	written(t, dir+"/opened", dir+"/kith/diagnosis.txt")
 	written(t, dir+"/kith/diagnosis.txt", "fail     disk       full\uFFFD\n                    tidy\n")
 	written(t, dir+"/kith/diagnosis.txt", "> Copy kubeconfig")
+}
+
+func TestThePageIsOpenedByAClick(t *testing.T) {
+	s := raise(t)
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	t.Setenv("DISPLAY", ":0")
+	script(t, "xdg-open", "echo $1 > "+dir+"/opened")
+	s.menu.Click(t, "Open the page…")
+	written(t, dir+"/opened", "http://127.0.0.1:4711/#ticket\n")
 }
 
 // TestTopIsShown: what pods use, both ways, of one peer; names are a peer's words.

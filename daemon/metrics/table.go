@@ -42,7 +42,7 @@ var table = []Family{
 	{"kith_guests", "gauge", []string{"peer", "phase"}, "Pods of the peer here, those refused too."},
 
 	{"kith_peer_api_requests_total", "counter", []string{"route", "code"}, "Requests to the peer API by route and HTTP status; streams count when they begin."},
-	{"kith_refusals_total", "counter", []string{"door", "reason"}, "What was refused at the doors: peer-api, kube (this cluster's API server, for consumers), company (the same, for users of laptops that it runs), guests (their pods), kubelet (of virtual nodes), socket, front (the Kubernetes API for users of this laptop)."},
+	{"kith_refusals_total", "counter", []string{"door", "reason"}, "What was refused at the doors: peer-api, kube (this cluster's API server, for consumers), company (the same, for users of laptops that it runs), guests (their pods), kubelet (of virtual nodes), socket, front (the Kubernetes API for users of this laptop), page (what browsers of this laptop ask for)."},
 	{"kith_reconciles_total", "counter", []string{"controller", "result"}, "Runs of Kith's controllers."},
 	{"kith_reconcile_errors_total", "counter", []string{"controller"}, "Runs of Kith's controllers that failed and are tried again."},
 }

@@ -131,6 +131,7 @@ func TestTray(t *testing.T) {
 		kith(t, bob.laptop, "share", "off")
 		bob.menu.Wait(t, 10*time.Second, "Sharing paused …", nil)
 	})
+	t.Run("the page", func(t *testing.T) { answersByThePage(t, alice.laptop, bob.laptop) })
 	t.Run("the end", func(t *testing.T) {
 		alice.menu.Click(t, "Unpeer bob…")
 		alice.menu.Wait(t, 2*time.Minute, "bob · ", nil)

@@ -84,7 +84,8 @@ const (
 	AskKubectl     Verb = "askKubectl" // open the window in which the owner has a context written for kubectl
 	CopyKubeconfig Verb = "copyKubeconfig"
 	OpenTerminal   Verb = "openTerminal"
-	SeeTop         Verb = "seeTop" // show what pods use, this laptop's at a peer and the peer's here; About: its ID
+	SeeTop         Verb = "seeTop"   // show what pods use, this laptop's at a peer and the peer's here; About: its ID
+	OpenPage       Verb = "openPage" // show the page of kith web in the user's browser
 	Diagnose       Verb = "diagnose"
 	Mend           Verb = "mend"       // open the window in which the owner has mended what is safe to be
 	SaveReport     Verb = "saveReport" // make a bug report, and open the window that lists what is in it

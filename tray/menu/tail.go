@@ -21,6 +21,9 @@ func (b *builder) decides() bool { return b.usable() && b.autonomous() }
 // tail is there whatever happens.
 func (b *builder) tail() {
 	b.line("tail")
+	if b.Link == Up {
+		b.click("page", "Open the page…", OpenPage, "")
+	}
 	b.long("diagnose", "Diagnose…", Diagnose, DoingDiagnosis, "Diagnosing: what is found opens as a text")
 	if b.Looked && b.Link == Up {
 		if n := len(b.Fixable); n > 0 {
