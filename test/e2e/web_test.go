@@ -53,6 +53,7 @@ func answersByThePage(t *testing.T, alice, bob *lab.Laptop) {
 	page.WaitText(30*time.Second, "#name", "alice")
 	page.WaitText(30*time.Second, "#peers", "bob")
 	page.WaitText(30*time.Second, "#pods-list", "shop/web-")
+	t.Logf("kithd has %d kB, %d kB before the page was open", residentKB(t, alice), before)
 
 	kith(t, bob, "peer", "alice", "--wait=false")
 	page.WaitText(30*time.Second, "#waiting-list", "bob asks to use this laptop")
@@ -90,7 +91,7 @@ func answersByThePage(t *testing.T, alice, bob *lab.Laptop) {
 		page.WaitText(30*time.Second, "#pods-list", "/job")
 		first = append(first, page.FirstPaint().Round(time.Millisecond))
 	}
-	t.Logf("first paint after %v; kithd has %d MB, %d MB before the page was open", first, residentKB(t, alice)>>10, before>>10)
+	t.Logf("first paint after %v", first)
 	if axe, err := os.ReadFile("../../build/axe.min.js"); err != nil {
 		t.Logf("%v: scripts/axe.sh fetches it", err)
 	} else {

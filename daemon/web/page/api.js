@@ -1,5 +1,6 @@
 // The calls to kithd. The address that `kith web` gave has a ticket behind #, which is good once; with it begins a session, whose token this
 // tab alone knows: no cookie, which other servers of this machine would get, too.
+import { fail } from "./dom.js";
 
 const kept = "kith-token";
 
@@ -76,7 +77,7 @@ export async function* lines(path) {
       if (line.trim()) {
         const value = JSON.parse(line);
         if (value.error) {
-          throw value.error;
+          throw { ...value.error, inStream: true };
         }
         yield value;
       }
@@ -84,15 +85,28 @@ export async function* lines(path) {
   }
 }
 
-// follow calls each with the values of a stream, which is opened anew when it ends. Its error, at last, is that kithd is not there.
+// follow calls each with the values of a stream, which is opened anew when it ends, or when kithd had no answer for once. Its error, at last, is
+// that kithd is not there, or has no session of this page.
 export async function follow(path, each) {
-  for (;;) {
+  for (let failing = false; ;) {
     const began = Date.now();
-    for await (const value of lines(path())) {
-      each(value);
+    try {
+      for await (const value of lines(path())) {
+        if (failing) {
+          fail(null);
+          failing = false;
+        }
+        each(value);
+      }
+    } catch (error) {
+      if (!error.inStream) {
+        throw error;
+      }
+      fail(error);
+      failing = true;
     }
-    if (Date.now() - began < 1000) {
-      await new Promise((resolve) => setTimeout(resolve, 1000));
+    if (Date.now() - began < 2000) {
+      await new Promise((resolve) => setTimeout(resolve, 2000));
     }
   }
 }

@@ -41,20 +41,20 @@ function trip(p) {
 
 const count = (n, one, many) => n === 1 ? "1 " + one : n + " " + many;
 
-// gets says what this laptop has of a peer.
+// gets says what this laptop has of a peer, in parts.
 function gets(p) {
   if (!inForce.has(p.outgoing)) {
-    return p.confirm ? "it accepted, and waits for you" : p.outgoing === "requested" ? "you asked" : p.outgoing === "none" ? "" : p.outgoing;
+    return p.confirm ? ["it accepted, and waits for you"] : p.outgoing === "requested" ? ["you asked"] : p.outgoing === "none" ? [] : [p.outgoing];
   }
-  return [uses(p.used, p.offered), count(p.pods.abroad, "pod there", "pods there")].filter(Boolean).join(", ");
+  return [uses(p.used, p.offered), count(p.pods.abroad, "pod there", "pods there")].filter(Boolean);
 }
 
-// gives says what a peer has of this laptop; granted is its contract's.
+// gives says what a peer has of this laptop, likewise; granted is its contract's.
 function gives(p, granted) {
   if (!inForce.has(p.incoming)) {
-    return p.incoming === "requested" ? "it asks" : p.incoming === "none" ? "" : p.incoming;
+    return p.incoming === "requested" ? ["it asks"] : p.incoming === "none" ? [] : [p.incoming];
   }
-  return [granted && words(granted), count(p.pods.guests, "pod here", "pods here")].filter(Boolean).join(", ");
+  return [granted && words(granted), count(p.pods.guests, "pod here", "pods here")].filter(Boolean);
 }
 
 // between says what there could be with a peer with which there is nothing.
@@ -72,19 +72,19 @@ export function drawMap(snapshot, tops) {
   show(by("peers"), peers, () => peers.length === 0 ? h("p", { class: "hint" }, "No other laptop is known. Start Kith on another one in this network.") : table("Peers", [
     { title: "Peer", head: true, cell: (p) => [who(p.name), " ", h("small", {}, clean(p.shortId, 12))] },
     { title: "Link", cell: (p) => p.says },
-    { title: "You have of it", cell: (p) => p.gets || p.between || "–" },
-    { title: "It has of you", cell: (p) => p.gives || "–" },
+    { title: "You have of it", cell: (p) => p.gets.join(", ") || p.between || "–" },
+    { title: "It has of you", cell: (p) => p.gives.join(", ") || "–" },
     { title: "Why", cell: (p) => p.why ? h("bdi", {}, clean(p.why)) : "" },
   ], peers));
 }
 
 function picture(self, all) {
   const peers = all.slice(0, most), width = 960, few = peers.length <= 6;
-  const height = peers.length <= 2 ? 220 : few ? 420 : 560;
-  const center = { x: width / 2, y: height / 2 };
+  const height = peers.length <= 2 ? 200 : few ? 460 : 600;
+  const center = { x: width / 2, y: height / 2 - 30 };
   const place = (i) => {
     const angle = (2 * Math.PI * i) / peers.length + (peers.length === 1 ? 0 : peers.length === 2 ? Math.PI : -Math.PI / 2 + (peers.length % 2 ? 0 : Math.PI / peers.length));
-    return { x: center.x + (width / 2 - 150) * Math.cos(angle), y: center.y + (height / 2 - 55) * Math.sin(angle) };
+    return { x: center.x + (width / 2 - 170) * Math.cos(angle), y: center.y + (height / 2 - 62) * Math.sin(angle) };
   };
   const lines = [], laptops = [laptop(center, self.name, [self.shares], "self")];
   peers.forEach((p, i) => {
@@ -93,8 +93,8 @@ function picture(self, all) {
     if (few) {
       lines.push(s("text", { x: middle.x, y: middle.y - 8, class: "soft", "text-anchor": "middle" }, p.says));
     }
-    const says = few ? [p.gets && "▸ " + p.gets, p.gives && "◂ " + p.gives, !p.gets && !p.gives && (p.between || p.says)] : [p.says];
-    laptops.push(laptop(at, p.name, says.filter(Boolean), p.waits ? "waits" : ""));
+    const all = [...p.gets.map((part) => "▸ " + part), ...p.gives.map((part) => "◂ " + part)];
+    laptops.push(laptop(at, p.name, !few ? [p.says] : all.length ? all : [p.between || p.says], p.waits ? "waits" : ""));
   });
   const more = all.length - peers.length;
   return [

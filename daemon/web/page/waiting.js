@@ -31,14 +31,14 @@ function compares(snapshot, p) {
   return p.incoming === "requested" && p.code && !snapshot.requests.some((r) => r.peerId === p.id && r.direction === "incoming");
 }
 
-const until = (time) => time ? " until " + new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : "";
+const until = (time) => time ? ", until " + new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : "";
 
 function card(item) {
   switch (item.kind) {
     case "request":
       return h("li", { class: "asks" },
         h("h3", {}, who(item.r.peer), asks(item.r)),
-        h("p", {}, item.r.code ? ["Code ", h("strong", {}, code(item.r.code))] : "Its key is known.", until(item.r.expires)),
+        h("p", {}, item.r.code ? ["Code ", h("strong", {}, code(item.r.code))] : "Its key is known", until(item.r.expires)),
         grants(item.r),
         answer(item, "answer-" + item.key));
     case "confirm":
