@@ -46,7 +46,7 @@ type Options struct {
 	Changed func()     // called when Address gives another answer; it must not ask for it itself
 }
 
-// Server is the page. Its zero time costs nothing: there is no socket, no timer and no goroutine before Open.
+// Server is the page. Before Open, and when nobody has used it for a while, it has no socket, no timer and no goroutine.
 type Server struct {
 	Options
 	handler http.Handler

@@ -70,7 +70,7 @@ export function drawMap(snapshot, tops) {
   const self = { name: snapshot.status.name, shares: snapshot.status.sharing.paused ? "sharing is paused" : snapshot.status.sharing.share ? "shares " + snapshot.status.sharing.share : "" };
   show(by("map-picture"), [self, peers], () => picture(self, peers));
   show(by("peers"), peers, () => peers.length === 0 ? h("p", { class: "hint" }, "No other laptop is known. Start Kith on another one in this network.") : table("Peers", [
-    { title: "Peer", head: true, cell: (p) => [who(p.name), " ", h("small", {}, clean(p.shortId, 12))] },
+    { title: "Peer", head: true, cell: (p) => [who(p.name), h("br"), h("small", {}, clean(p.shortId, 12))] },
     { title: "Link", cell: (p) => p.says },
     { title: "You have of it", cell: (p) => p.gets.join(", ") || p.between || "–" },
     { title: "It has of you", cell: (p) => p.gives.join(", ") || "–" },
