@@ -79,6 +79,45 @@ func TestAnotherUsersConnectionIsCut(t *testing.T) {
 	}
 }
 
+// A connection may come at the very moment at which nobody uses the page any more.
+func TestAConnectionThatIsBeingAdmittedHoldsUpNobody(t *testing.T) {
+	s := New(Options{Log: quiet, Changed: func() {}})
+	came, goOn := make(chan struct{}), make(chan struct{})
+	s.owner = func(net.Conn) (int, error) {
+		close(came)
+		<-goOn
+		return 1000, nil
+	}
+	opened, err := s.Open(localapi.Visitor{UID: 1000}, api.WebOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := at(t, opened.URL)
+	conn, err := net.Dial("tcp4", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	<-came
+	closed := make(chan struct{})
+	go func() {
+		s.Close()
+		close(closed)
+	}()
+	for s.Address() != "" {
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Fatal("the page is not closed")
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes after the end", n)
+	}
+}
+
 // network is connections in memory, for clocks that are not waited for.
 type network struct {
 	conns  chan net.Conn

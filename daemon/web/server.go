@@ -286,7 +286,8 @@ func (s *Server) stop() {
 	if s.address == "" {
 		return
 	}
-	s.server.Close()
+	server := s.server
+	s.serving.Go(func() { server.Close() }) // it waits for a connection that is being admitted, and that for mu
 	s.Log.Info("the page is closed", "address", s.address)
 	s.address, s.server = "", nil
 	s.Changed()
