@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,8 +35,18 @@ func TestWhoMayUseWhatWasOpened(t *testing.T) {
 func TestAnotherUsersConnectionIsCut(t *testing.T) {
 	s := New(Options{Log: quiet, Changed: func() {}})
 	defer s.Close()
+	var mu sync.Mutex
 	who, failed := 1000, error(nil)
-	s.owner = func(net.Conn) (int, error) { return who, failed }
+	s.owner = func(net.Conn) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return who, failed
+	}
+	comes := func(uid int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		who, failed = uid, err
+	}
 	opened, err := s.Open(localapi.Visitor{UID: 1000}, api.WebOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -52,28 +63,29 @@ func TestAnotherUsersConnectionIsCut(t *testing.T) {
 	if err := try(); err != nil {
 		t.Error(err)
 	}
-	who = 1001
+	comes(1001, nil)
 	if try() == nil {
 		t.Error("another user is answered")
 	}
-	who, failed = 0, errors.New("it is closed")
+	comes(0, errors.New("it is closed"))
 	if try() == nil {
 		t.Error("somebody unknown is answered")
 	}
 	// With root's beside it a connection is taken, and the ticket is of no use to another all the same.
-	who, failed = 1001, nil
+	comes(1001, nil)
 	if _, err := s.Open(localapi.Visitor{UID: 0}, api.WebOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if status, _ := b.redeem(ticket); status != http.StatusUnauthorized {
 		t.Errorf("another's ticket: %d", status)
 	}
-	who = 1000
+	comes(1000, nil)
 	status, token := b.redeem(ticket)
 	if status != http.StatusOK {
 		t.Fatal(status)
 	}
-	who, b.token = 1001, token.Token
+	comes(1001, nil)
+	b.token = token.Token
 	if status, _ := b.call("GET", "/api/v1/snapshot", ""); status != http.StatusUnauthorized {
 		t.Errorf("another's token: %d", status)
 	}

@@ -29,23 +29,31 @@ function draw() {
 
 let asks = false, again = false;
 
-// refresh asks for what a snapshot has not; once at a time.
-async function refresh() {
+// refresh asks for what a snapshot has not; once at a time. What is used is measured by kubelets, peers' too: without a change of the snapshot
+// they are asked only while pods cross, for a laptop that does nothing sleeps.
+async function refresh(changed = true) {
   if (asks || ended || document.hidden) {
-    again = true;
+    again ||= changed || document.hidden;
     return;
   }
   asks = true;
   again = false;
-  const awake = ["ready", "degraded"].includes(snapshot.status.engine.state);
-  const ask = (path, was) => awake ? call("GET", path).catch(() => was) : []; // one after the other: a browser has six connections to a place
-  known = {
-    tops: await ask("/top", known.tops), notRunning: await ask("/not-running", known.notRunning), offloads: await ask("/offloads", known.offloads),
-    accounts: await ask("/receipts?since=" + encodeURIComponent(since()), known.accounts), asleep: snapshot.status.engine.state === "asleep",
-  };
-  draw();
-  drawUsage(known.accounts);
-  asks = false;
+  try {
+    const awake = ["ready", "degraded"].includes(snapshot.status.engine.state);
+    const crossing = snapshot.peers.some((p) => p.pods.abroad + p.pods.guests > 0);
+    const ask = (path, was) => awake ? call("GET", path).catch(() => was) : []; // one after the other: a browser has six connections to a place
+    known = {
+      tops: changed || crossing ? await ask("/top", known.tops) : known.tops,
+      notRunning: await ask("/not-running", known.notRunning),
+      offloads: await ask("/offloads", known.offloads),
+      accounts: await ask("/receipts?since=" + encodeURIComponent(since()), known.accounts),
+      asleep: snapshot.status.engine.state === "asleep",
+    };
+    draw();
+    drawUsage(known.accounts);
+  } finally {
+    asks = false;
+  }
   if (again) {
     refresh();
   }
@@ -77,7 +85,7 @@ try {
     seq = e.seq;
     drawEvent(e);
   }).catch(end);
-  setInterval(() => snapshot && refresh(), 10000);
+  setInterval(() => snapshot && refresh(false), 10000);
 } catch (error) {
   by("state").textContent = "not connected";
   end(error);
