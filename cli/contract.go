@@ -118,6 +118,12 @@ func (p commands) showContract(x api.Contract) {
 	if x.Network == api.NetworkNone {
 		line("Network", "none between the clusters: pods reach nothing of their home, and nothing there reaches them")
 	}
+	if d, err := time.ParseDuration(x.Notice); err == nil {
+		line("Notice", "it may be lowered, "+api.Span(d)+" after the provider tells so")
+	}
+	if l := x.Lowering; l != nil {
+		line("Lowered", screen.CleanLines(fmt.Sprintf("to %s, from %s (%s)", l.Resources, l.From.Format(time.RFC3339), p.Until(l.From))))
+	}
 	for _, name := range api.Resources(x.Prices).Names() {
 		line("Price", screen.Clean(api.Called(name)+": "+contract.PerHour(name, x.Prices[name])))
 	}

@@ -40,6 +40,7 @@ type shareFlags struct {
 	dry         bool
 	deviceClass string
 	keepVolumes string
+	notice      string
 	listAt      string
 	reoffer     bool
 	reofferFrom string
@@ -94,7 +95,11 @@ finds this machine there asks it as anybody does, and the policy that applies to
 of this machine grant it and let be offered on, so that pods of peers may go on to them (docs/broker.md).
 
 --keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
-days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.`,
+days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.
+
+--notice is how long before it peers are told when you share less than a contract with them grants, from 10s to 30d: then the contract is
+revised, and what runs here beyond that is evicted. Without it what was signed stays until the contract is renewed. It is a term of the
+contracts that are signed from then on (docs/policies.md).`,
 		Example: `  kith share
   kith share 50%
   kith share --cpu 2 --memory 4Gi --pods 20
@@ -114,6 +119,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
   kith share explain bob
   kith share --storage 20Gi --keep-volumes 30d
   kith share --storage 20Gi,fast=2Gi
+  kith share 50% --notice 24h
   kith share --price cpu=0.02EUR,memory=0.004EUR
   kith share --reoffer
   kith share --policy shop --to alice 50% --reoffer-from carol,dave
@@ -142,6 +148,7 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 	program.DryRunFlag(c, &f.dry)
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
+	c.Flags().StringVar(&f.notice, "notice", "", "`TIME`, such as 2h or 3d, before which peers are told that a contract in force is lowered; \"\" is not before its renewal")
 	c.Flags().StringVar(&f.listAt, "list-at", "", "`PEERS` with commas who may list what this policy would offer to somebody new; \"\" is nobody")
 	c.RegisterFlagCompletionFunc("list-at", p.completePeers(-1))
 	c.Flags().BoolVar(&f.reoffer, "reoffer", false, "peers may offer on to others what they are granted from now on")
@@ -375,6 +382,16 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.KeepVolumes = &keep
 	}
+	if given("notice") {
+		var notice string
+		if f.notice != "" {
+			d, err := api.ParseSpan(f.notice)
+			if notice = d.String(); err != nil || (api.Policy{Notice: notice}).Check() != nil {
+				return change, api.Invalid("notice", f.notice, "a time from 10s to 30d, such as 24h or 3d")
+			}
+		}
+		change.Notice = &notice
+	}
 	if given("list-at") {
 		list := api.List[string]{}
 		for name := range strings.SplitSeq(f.listAt, ",") {
@@ -553,6 +570,12 @@ var policyColumns = []screen.Column[api.Policy]{
 	{Title: "DEVICE CLASS", Need: true, Cell: func(x api.Policy) string { return x.DeviceRuntimeClass }},
 	{Title: "KEEPS VOLUMES", Need: true, Cell: func(x api.Policy) string {
 		if d, err := time.ParseDuration(x.KeepVolumes); err == nil {
+			return api.Span(d)
+		}
+		return ""
+	}},
+	{Title: "NOTICE", Need: true, Cell: func(x api.Policy) string {
+		if d, err := time.ParseDuration(x.Notice); err == nil {
 			return api.Span(d)
 		}
 		return ""

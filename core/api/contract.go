@@ -41,6 +41,10 @@ type Contract struct {
 	Reoffer bool `json:"reoffer,omitempty"`
 	// Network is NetworkNone where there is no tunnel between the clusters.
 	Network string `json:"network,omitempty"`
+	// Notice is how long before it the provider tells that it lowers what the contract grants, as a duration ("24h0m0s"); "" where nothing is lowered
+	// before a renewal. Lowering is what it told, as long as that is not signed.
+	Notice   string    `json:"notice,omitempty"`
+	Lowering *Lowering `json:"lowering,omitempty"`
 }
 
 // NetworkNone: there is no network between two clusters.
@@ -52,6 +56,12 @@ func checkNetwork(s string) error {
 		return Invalid("network", s, NetworkNone+", or nothing, where it is as the peer offers it")
 	}
 	return nil
+}
+
+// Lowering is what a provider lowers a contract to, whether the consumer signs that or not.
+type Lowering struct {
+	Resources Resources `json:"resources"`
+	From      time.Time `json:"from"` // by the provider's clock
 }
 
 // Signature is one side's Ed25519 signature of Document.

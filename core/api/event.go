@@ -16,6 +16,7 @@ const (
 	EventRequestAnswered  EventType = "RequestAnswered" // accepted, declined or expired; Message says which
 	EventConfirm          EventType = "Confirm"         // a peer accepted; this owner has to compare the code, or agree to terms
 	EventContractSigned   EventType = "ContractSigned"
+	EventLowering         EventType = "Lowering" // the provider gives notice that it lowers a contract
 	EventPeerConnected    EventType = "PeerConnected"
 	EventPeerUnreachable  EventType = "PeerUnreachable"
 	EventPeeringEnded     EventType = "PeeringEnded"
@@ -37,7 +38,8 @@ type EventReason string
 
 // The reasons.
 const (
-	ReasonTakenBack    EventReason = "TakenBack"    // of EventRequestAnswered: here, by the owner or for what would have been signed
+	ReasonTakenBack    EventReason = "TakenBack"    // of EventRequestAnswered: here, by the owner or for what would have been signed; of EventLowering: it does not after all
+	ReasonLowered      EventReason = "Lowered"      // of EventContractSigned: it grants less, as EventLowering said
 	ReasonAnswersAgain EventReason = "AnswersAgain" // of EventTetherMade: the company, that could not be reached
 	ReasonNotTethered  EventReason = "NotTethered"  // of EventTetherEnded: the switch did not come about
 	ReasonUntethered   EventReason = "Untethered"   // of EventTetherEnded: for what Message says, and not by this machine's owner
@@ -55,7 +57,7 @@ type Event struct {
 	Message  string    `json:"message"`
 	// Reason, where there is one.
 	Reason EventReason `json:"reason,omitempty"`
-	// Direction is of the relation that it is about, for EventRequestAnswered, EventContractSigned and EventPeeringEnded.
+	// Direction is of the relation that it is about, for EventRequestAnswered, EventContractSigned, EventLowering and EventPeeringEnded.
 	Direction Direction `json:"direction,omitempty"`
 	// State is what the request became, for EventRequestAnswered: declined, expired or contracted.
 	State State `json:"state,omitempty"`

@@ -69,6 +69,9 @@ type Policy struct {
 	// KeepVolumes is how long the data of peers' volumes is kept after the end of a contract that is signed from now on, from an hour to a year, as a
 	// duration ("720h"); "" is seven days.
 	KeepVolumes string `json:"keepVolumes,omitempty"`
+	// Notice is how long before it peers are told that what a contract in force grants them is lowered, from 10s to 30d, as a duration ("24h0m0s"); ""
+	// is that nothing is lowered before a renewal.
+	Notice string `json:"notice,omitempty"`
 	// Reoffer: peers may offer on to others what they are granted by contracts that are signed from now on.
 	Reoffer bool `json:"reoffer,omitempty"`
 	// ReofferFrom are providers of this machine, by IDs or by names of peers that were accepted, or * for all: what they grant, if their contracts allow it,
@@ -125,6 +128,7 @@ type PolicyChange struct {
 
 	DeviceRuntimeClass *string `json:"deviceRuntimeClass,omitempty"`
 	KeepVolumes        *string `json:"keepVolumes,omitempty"`
+	Notice             *string `json:"notice,omitempty"`
 
 	Reoffer     *bool         `json:"reoffer,omitempty"`
 	ReofferFrom *List[string] `json:"reofferFrom,omitempty"`
@@ -152,6 +156,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.MaxPeers, c.MaxPeers)
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	set(&p.KeepVolumes, c.KeepVolumes)
+	set(&p.Notice, c.Notice)
 	set(&p.Reoffer, c.Reoffer)
 	set(&p.ReofferFrom, c.ReofferFrom)
 	p.Amounts = merged(p.Amounts, c.Amounts, c.OnlyAmounts)
@@ -184,7 +189,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
-		KeepVolumes: &p.KeepVolumes, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
+		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
 	}
 }
 
@@ -232,6 +237,9 @@ func (p Policy) Since(was Policy) string {
 	if was.KeepVolumes != p.KeepVolumes {
 		parts = append(parts, fmt.Sprintf("volumes are kept after the end for %s → %s", was.keeps(), p.keeps()))
 	}
+	if was.Notice != p.Notice {
+		parts = append(parts, fmt.Sprintf("notice before contracts are lowered %s → %s", was.notice(), p.notice()))
+	}
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
 	}
@@ -278,6 +286,15 @@ func (p Policy) keeps() string {
 	return Span(d)
 }
 
+// notice is Notice in words.
+func (p Policy) notice() string {
+	d, err := time.ParseDuration(p.Notice)
+	if err != nil {
+		return cmp.Or(p.Notice, "none")
+	}
+	return Span(d)
+}
+
 // nothing is what a policy without amounts offers, or with none but 0%.
 const nothing = "nothing"
 
@@ -319,6 +336,9 @@ func (p Policy) Check() error {
 	}
 	if d, err := time.ParseDuration(cmp.Or(p.KeepVolumes, "168h")); err != nil || d < time.Hour || d > 365*24*time.Hour {
 		return Invalid("keepVolumes", p.KeepVolumes, "a time from 1h to 365d, such as 30d")
+	}
+	if d, err := time.ParseDuration(cmp.Or(p.Notice, "24h")); err != nil || d < 10*time.Second || d > 30*24*time.Hour {
+		return Invalid("notice", p.Notice, "a time from 10s to 30d, such as 24h")
 	}
 	for _, s := range p.Services {
 		if len(s) > 63 || !namespaces.MatchString(s) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/verdict"
@@ -96,6 +97,12 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 	v.Resources, v.Prices, v.Reoffer, v.Network = doc.Resources, doc.Prices, doc.Reoffer, doc.Network
 	if api.Lends(doc.Resources) {
 		v.KeepVolumes = doc.Keeps().String()
+	}
+	if doc.Notice != 0 {
+		v.Notice = doc.NoticeTime().String()
+	}
+	if l := ctr.Status.Lowering; l != nil {
+		v.Lowering = &api.Lowering{Resources: sharing.Words(l.Resources, ctr.Spec.Resources), From: l.From.Time}
 	}
 	v.Signatures = verdict.Signatures(contract.Signed{
 		Document: ctr.Spec.Document, ConsumerSignature: ctr.Spec.ConsumerSignature, ProviderSignature: ctr.Spec.ProviderSignature,

@@ -83,6 +83,9 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	if p.Spec.KeepVolumes != nil {
 		v.KeepVolumes = sharing.Keeps(p).String()
 	}
+	if p.Spec.Notice != nil {
+		v.Notice = sharing.Notice(p).String()
+	}
 	v.Reoffer, v.ReofferFrom = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -284,6 +287,14 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			return api.Invalid("keepVolumes", v.KeepVolumes, "a duration from 1h to 8760h")
 		}
 		policy.Spec.KeepVolumes = &metav1.Duration{Duration: d}
+	}
+	policy.Spec.Notice = nil
+	if v.Notice != "" {
+		d, err := time.ParseDuration(v.Notice)
+		if err != nil {
+			return api.Invalid("notice", v.Notice, sharing.NoticeAllowed)
+		}
+		policy.Spec.Notice = &metav1.Duration{Duration: d}
 	}
 	policy.Spec.PeerSelector = nil
 	if v.Selector != "" {

@@ -180,6 +180,14 @@ func Keeps(policy *v1alpha1.SharingPolicy) time.Duration {
 	return min(max(policy.Spec.KeepVolumes.Duration, contract.MinKeep), contract.MaxKeep)
 }
 
+// Notice is how long before it a lowering of contracts under the policy is told; 0 where nothing is lowered. A contract that was signed says it for itself.
+func Notice(policy *v1alpha1.SharingPolicy) time.Duration {
+	if policy == nil || policy.Spec.Notice == nil {
+		return 0
+	}
+	return min(max(policy.Spec.Notice.Duration, contract.MinNotice), contract.MaxNotice)
+}
+
 // Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,
 // they may: pulling data is what most pods begin with.
 func Internet(policy *v1alpha1.SharingPolicy) bool {

@@ -32,6 +32,9 @@ const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
 // KeepAllowed are the values of spec.keepVolumes, in words.
 const KeepAllowed = "a duration from 1h to 8760h (a year)"
 
+// NoticeAllowed are the values of spec.notice, in words.
+const NoticeAllowed = "a duration from 10s to 720h (thirty days)"
+
 // AllProviders in spec.reofferFrom stands for all of them.
 const AllProviders = "*"
 
@@ -117,6 +120,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	}
 	if k := spec.KeepVolumes; k != nil && (k.Duration < contract.MinKeep || k.Duration > contract.MaxKeep) {
 		bad("spec.keepVolumes", k.Duration.String(), KeepAllowed)
+	}
+	if n := spec.Notice; n != nil && (n.Duration < contract.MinNotice || n.Duration > contract.MaxNotice) {
+		bad("spec.notice", n.Duration.String(), NoticeAllowed)
 	}
 	for i, p := range spec.ReofferFrom {
 		if p != AllProviders && len(validation.IsDNS1123Subdomain(strings.ToLower(p))) > 0 {

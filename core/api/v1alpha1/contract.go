@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -27,6 +29,9 @@ type AdvertisementSpec struct {
 	// keepVolumes is how long the data of volumes is kept there after the end, where storage is offered.
 	// +optional
 	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
+	// notice is how long before it the provider tells that it lowers what it grants; without it, it does not while a contract is in force.
+	// +optional
+	Notice *metav1.Duration `json:"notice,omitempty"`
 	// reoffer: what is offered may be offered on to others.
 	// +optional
 	Reoffer bool `json:"reoffer,omitempty"`
@@ -120,6 +125,9 @@ type ContractStatus struct {
 	EndReason EndReason `json:"endReason,omitempty"`
 	// +optional
 	Why string `json:"why,omitempty"`
+	// lowering is what the provider lowers the contract to, and when, as long as that is not signed.
+	// +optional
+	Lowering *Lowering `json:"lowering,omitempty"`
 	// used is the sum of the requests of the pods under the contract.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
@@ -132,6 +140,40 @@ type ContractStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Lowering is a notice by which a provider lowers what a contract in force grants: the consumer signs it as the next revision.
+type Lowering struct {
+	// resources are what is granted from then on; what is not named is granted no more.
+	Resources corev1.ResourceList `json:"resources"`
+	// from is when that begins, by the provider's clock, whether it is signed or not.
+	From metav1.Time `json:"from"`
+	// until is what is granted until then, where a notice before this one has begun and was not signed; without it, what was signed.
+	// +optional
+	Until corev1.ResourceList `json:"until,omitempty"`
+}
+
+// ConditionAsSigned of a Contract says whether what was signed is granted. It is there once a lowering was told.
+const ConditionAsSigned = "AsSigned"
+
+// The reasons of ConditionAsSigned.
+const (
+	ReasonAsSigned    = "AsSigned"    // True: it is
+	ReasonNoticeGiven = "NoticeGiven" // True: it is lowered at the time that the message says
+	ReasonLowered     = "Lowered"     // False: that time has come, and the lowering is not signed
+)
+
+// Grants is what the contract grants now: what was signed, or less, by a notice whose time has come.
+func (c *Contract) Grants(now time.Time) corev1.ResourceList {
+	switch l := c.Status.Lowering; {
+	case l == nil:
+		return c.Spec.Resources
+	case !now.Before(l.From.Time):
+		return l.Resources
+	case l.Until != nil:
+		return l.Until
+	}
+	return c.Spec.Resources
 }
 
 // TwinNamespace pairs a namespace at the consumer with the one at the provider that stands for it.

@@ -103,6 +103,12 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="must be a duration from 1h to 8760h (a year)"
 	KeepVolumes *metav1.Duration `json:"keepVolumes,omitempty"`
+	// notice is how long before it peers are told that the amounts of a contract in force with them are lowered, since spec.amounts or maxPerPeer
+	// here are less now, from 10s to 720h. Without it, what was signed stays until the contract is renewed. It is a term of the contracts that are
+	// signed from now on, which both sign.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('720h')",message="must be a duration from 10s to 720h (thirty days)"
+	Notice *metav1.Duration `json:"notice,omitempty"`
 	// catalogues are the peers who may list what this policy would offer to somebody new, for their peers to see: by cluster ID, or by the name of a
 	// Peer whose key was accepted here. Without any, nobody.
 	// +optional

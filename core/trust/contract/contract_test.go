@@ -156,6 +156,27 @@ func TestHowLongVolumesAreKeptIsATerm(t *testing.T) {
 	}
 }
 
+// A document that says nothing of a notice has the bytes of before there was the term; one that does is not taken for one of the first version.
+func TestNoticeIsATerm(t *testing.T) {
+	for notice, want := range map[time.Duration]string{
+		0: "", time.Second: `"notice":10,`, MinNotice: `"notice":10,`, 24 * time.Hour: `"notice":86400,`, 900 * time.Hour: `"notice":2592000,`,
+	} {
+		d := between(someone(t), someone(t))
+		d.Notice = NoticeOf(notice)
+		d.Version = map[bool]string{true: Version2, false: Version}[want != ""]
+		doc, err := Canonical(d)
+		if err != nil || bytes.Contains(doc, []byte("notice")) != (want != "") || !bytes.Contains(doc, []byte(want)) {
+			t.Fatalf("%s: %v\n%s", notice, err, doc)
+		}
+		if read, err := Parse(doc); err != nil || read.NoticeTime() != d.NoticeTime() {
+			t.Errorf("%s: read as %s, %v", notice, read.NoticeTime(), err)
+		}
+		if d.Version = map[bool]string{true: Version, false: Version2}[want != ""]; d.Validate() == nil {
+			t.Errorf("%s: it is taken for %s", notice, d.Version)
+		}
+	}
+}
+
 // Storage of a class is a resource as any other: documents of it are of the first version, and older readers take them.
 func TestStorageOfAClassIsAResource(t *testing.T) {
 	doc := between(someone(t), someone(t))
@@ -276,6 +297,9 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		"keepVolumes: 3599 s":       func(d *Document) { d.Version, d.KeepVolumes = Version2, 3599 },
 		"keepVolumes: -1 s":         func(d *Document) { d.Version, d.KeepVolumes = Version2, -1 },
 		"keepVolumes: 31536001 s":   func(d *Document) { d.Version, d.KeepVolumes = Version2, 31536001 },
+		"notice: 9 s":               func(d *Document) { d.Version, d.Notice = Version2, 9 },
+		"notice: -1 s":              func(d *Document) { d.Version, d.Notice = Version2, -1 },
+		"notice: 2592001 s":         func(d *Document) { d.Version, d.Notice = Version2, 2592001 },
 		"is what is meant without":  func(d *Document) { d.Version, d.KeepVolumes = Version2, int64(DefaultKeep/time.Second) },
 	} {
 		d := between(consumer, provider)
@@ -426,6 +450,11 @@ func FuzzParse(f *testing.F) {
 	f.Add(doc)
 	later := between(fixed(f, 1), fixed(f, 2))
 	later.Version, later.KeepVolumes = Version2, 3600
+	if doc, err = Canonical(later); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(doc)
+	later.Notice = 86400
 	if doc, err = Canonical(later); err != nil {
 		f.Fatal(err)
 	}

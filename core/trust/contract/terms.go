@@ -45,6 +45,9 @@ type Terms struct {
 	Reoffer bool `json:"reoffer,omitempty"`
 	// Network is what there is between the clusters: NetworkNone, or, left out as in all documents of before there was such a term, a tunnel.
 	Network string `json:"network,omitempty"`
+	// Notice: the provider may lower Resources while the contract is in force, by a revision that it gives notice of so many seconds before. Left out it
+	// may not, as in all documents of before there was such a term: what is granted stays until the contract is renewed.
+	Notice int64 `json:"notice,omitempty"`
 }
 
 // NetworkNone: there is no tunnel. The consumer's pods at the provider reach nothing of home, and nothing reaches them; what goes by the peer API goes on.
@@ -52,10 +55,27 @@ const NetworkNone = "none"
 
 // DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
 func (t Terms) DocumentVersion() string {
-	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || t.Network != "" || priced {
+	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || t.Network != "" || t.Notice != 0 || priced {
 		return Version2
 	}
 	return Version
+}
+
+// Bounds of a notice: below the shortest no consumer would hear of it in time, and no contract runs longer than the longest between two renewals.
+const (
+	MinNotice = 10 * time.Second
+	MaxNotice = 30 * 24 * time.Hour
+)
+
+// NoticeTime is how long before it a lowering is told; 0 where nothing is lowered.
+func (t Terms) NoticeTime() time.Duration { return time.Duration(t.Notice) * time.Second }
+
+// NoticeOf is what Notice says for a time, of which 0 is none; what is out of bounds is the nearest that is within.
+func NoticeOf(d time.Duration) int64 {
+	if d == 0 {
+		return 0
+	}
+	return int64(min(max(d, MinNotice), MaxNotice) / time.Second)
 }
 
 // Bounds of how long the data of volumes is kept after the end of a contract, and what holds for one that says nothing of it.
@@ -123,6 +143,9 @@ func (t Terms) Validate() error {
 		return fmt.Errorf("network: %.32q is not %s, and no other is said", t.Network, NetworkNone)
 	case t.Network == NetworkNone && t.Reoffer:
 		return errors.New("reoffer: guests that go on need a network, and this contract has none")
+	}
+	if n := t.Notice; n != 0 && (n < int64(MinNotice/time.Second) || n > int64(MaxNotice/time.Second)) {
+		return fmt.Errorf("notice: %d s, want ten seconds to thirty days", n)
 	}
 	return nil
 }

@@ -88,6 +88,18 @@ func Keeps(ctr *v1alpha1.Contract) time.Duration {
 	return doc.Keeps()
 }
 
+// Notice is the term of a contract by which it may be lowered, in seconds; 0, that is never, of none, and of one that cannot be read.
+func Notice(ctr *v1alpha1.Contract) int64 {
+	if ctr == nil {
+		return 0
+	}
+	doc, err := contract.Parse(ctr.Spec.Document)
+	if err != nil {
+		return 0
+	}
+	return doc.Notice
+}
+
 // EndReason is why a contract that is ending ends. One that began to before there were reasons has the words alone.
 func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
 	if ctr.Status.EndReason != "" {
