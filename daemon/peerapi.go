@@ -95,6 +95,8 @@ func (d *Daemon) heard(ctx context.Context) error {
 				d.receipts.Told(h.Notice.Contract)
 			case peering.NoticeContractEnded:
 				c.peers.Told(ctx, k.Peer.Name, h.Notice)
+			case peering.NoticeContractLowered:
+				c.peers.Compare(k.Peer.Name)
 			}
 		case <-ctx.Done():
 			return nil

@@ -213,6 +213,15 @@ type ContractRef struct {
 	Revision int64         `json:"revision"`
 	Role     contract.Role `json:"role"` // of the one who tells it
 	State    State         `json:"state"`
+	// Lowering is there while the provider, who tells it, lowers what the contract grants, and that is not signed.
+	Lowering *Lowering `json:"lowering,omitempty"`
+}
+
+// Lowering is a provider's notice that it lowers a contract, as its terms let it. The consumer is to sign it as the next revision, all but the amounts as
+// they were; from then on no more is granted, whether it does or not.
+type Lowering struct {
+	Resources map[string]string `json:"resources"` // quantities; what is not named is granted no more
+	In        int64             `json:"in"`        // in so many seconds; 0: now
 }
 
 // NoticeType says what a Notice is about.
@@ -220,10 +229,11 @@ type NoticeType string
 
 // The types of notices. One that is not known is passed over.
 const (
-	NoticeContractEnded NoticeType = "contract-ended"
-	NoticeSuspending    NoticeType = "suspending" // the laptop goes to sleep
-	NoticeBye           NoticeType = "bye"        // the daemon ends
-	NoticeReceipt       NoticeType = "receipt"    // there is one of the contract to fetch (core/agree/receipts)
+	NoticeContractEnded   NoticeType = "contract-ended"
+	NoticeContractLowered NoticeType = "contract-lowered" // it is lowered, or to something else, or not any more: ContractRef says so
+	NoticeSuspending      NoticeType = "suspending"       // the laptop goes to sleep
+	NoticeBye             NoticeType = "bye"              // the daemon ends
+	NoticeReceipt         NoticeType = "receipt"          // there is one of the contract to fetch (core/agree/receipts)
 )
 
 // Notice is news for a peer. It is a hint only: a peer that misses one gets the same by a call.

@@ -94,7 +94,7 @@ func messages() map[string]message {
 		"opened":   &Opened{ID: "0123", Commitment: make([]byte, 32)},
 		"asking":   &Asking{Nonce: make([]byte, 32), Question: someQuestion(), Compare: true},
 		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nonce: make([]byte, 32)},
-		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, api.StateConnected}},
+		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, api.StateConnected, &Lowering{Resources: map[string]string{"cpu": "1"}, In: 60}}},
 		"signed":   &signed{contract.Signed{Document: []byte("{}")}},
 		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}, Beat: &Beat{Ailing: "its Kubernetes does not answer"}},
 		"problem":  &Problem{Code: CodeDeclined, Message: "no"},
@@ -240,10 +240,13 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 	refuse("ipv6: at: ", link(func(l *Link) { l.IPv6.At = netip.Addr{} }))
 
-	refuse("contract ID", &refs{{"x", 1, contract.Provider, api.StateConnected}})
-	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, api.StateConnected}})
-	refuse("role", &refs{{"a1b2c3d4e5f6g7h8", 1, "witness", api.StateConnected}})
-	refuse("state", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, "married"}})
+	refuse("contract ID", &refs{{"x", 1, contract.Provider, api.StateConnected, nil}})
+	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, api.StateConnected, nil}})
+	refuse("role", &refs{{"a1b2c3d4e5f6g7h8", 1, "witness", api.StateConnected, nil}})
+	refuse("state", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, "married", nil}})
+	refuse("in -1 s", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, api.StateConnected, &Lowering{In: -1}}})
+	refuse("in 2592001 s", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, api.StateConnected, &Lowering{In: 2592001}}})
+	refuse("resources: cpu", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, api.StateConnected, &Lowering{Resources: map[string]string{"cpu": "1e999999999"}}}})
 	tooMany := make(refs, 257)
 	refuse("257", &tooMany)
 

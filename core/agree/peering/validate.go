@@ -225,7 +225,13 @@ func (c *ContractRef) Validate() error {
 	if !slices.Contains(States[:], c.State) {
 		return fmt.Errorf("state: %.32q is none", c.State)
 	}
-	return nil
+	if c.Lowering == nil {
+		return nil
+	}
+	if most := int64(contract.MaxNotice / time.Second); c.Lowering.In < 0 || c.Lowering.In > most {
+		return fmt.Errorf("lowering: in %d s, want 0 to %d", c.Lowering.In, most)
+	}
+	return contract.CheckResources(c.Lowering.Resources)
 }
 
 // Validate checks a Notice; a type that is not known passes.

@@ -140,7 +140,7 @@ func TestNewsInTheMiddleAreNotForgotten(t *testing.T) {
 	r := newReconciler(alice, d, &noted{}, &provider.Notices{})
 	t.Cleanup(r.Consumer.Close)
 	here := peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
-	for _, d.hears = range []func(){func() {}, func() { r.again("bob") }} {
+	for _, d.hears = range []func(){func() {}, func() { r.Compare("bob") }} {
 		again, err := r.sync(t.Context(), acceptedPeer("bob", bob.me.ID()), here, nil, ctr)
 		if err != nil || again != 0 {
 			t.Fatal(again, err)

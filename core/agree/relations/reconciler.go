@@ -157,11 +157,11 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 			r.Log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
-	r.again(peer)
+	r.Compare(peer)
 }
 
-// again compares the contracts with a Peer, and proposes the link, once more over the existing connection.
-func (r *Reconciler) again(peer string) {
+// Compare compares the contracts with a Peer, and proposes the link, once more over the existing connection.
+func (r *Reconciler) Compare(peer string) {
 	r.mark(peer, step{})
 	r.Poke(peer)
 }
@@ -257,7 +257,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact.Presence)
 	err := errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.relay(ctx, &peer, ledger.Live(providing)), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(ledger.Live(consuming)), untilOver(ledger.Live(providing)))}, err
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(ledger.Live(consuming)), untilOver(ledger.Live(providing)), untilLowered(ledger.Live(consuming)), untilLowered(ledger.Live(providing)))}, err
 }
 
 // relay has guests of the peer go on to the providers from which it is offered something.
@@ -282,6 +282,14 @@ func untilOver(ctr *v1alpha1.Contract) time.Duration {
 		return 0
 	}
 	return time.Until(ctr.Spec.NotAfter.Time) + time.Second
+}
+
+// untilLowered is how long until less than was signed is granted, by a notice.
+func untilLowered(ctr *v1alpha1.Contract) time.Duration {
+	if ctr == nil || ctr.Status.Lowering == nil {
+		return 0
+	}
+	return time.Until(ctr.Status.Lowering.From.Time)
 }
 
 // soonest is the least of those that are more than nothing; nothing when there is none.
@@ -358,16 +366,19 @@ func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *
 	if err != nil {
 		return 0, fmt.Errorf("compare the contracts with %s: %w", peer.Name, err)
 	}
-	has := map[string]peering.State{}
+	has := map[string]peering.ContractRef{}
 	for _, ref := range refs {
-		has[ref.ID] = ref.State
+		has[ref.ID] = ref
 	}
 	for _, ctr := range contracts {
 		if ctr == nil {
 			continue
 		}
-		switch state, known := has[ctr.Spec.ID]; {
-		case known && state != api.StateEnding:
+		switch ref, known := has[ctr.Spec.ID]; {
+		case known && ref.State != api.StateEnding:
+			if err := r.Consumer.Told(ctx, peer, ctr, ref); err != nil {
+				return 0, err
+			}
 			continue
 		case known && ctr.Spec.Role == v1alpha1.RoleProvider: // it is bringing its pods home, and needs the door for that
 			again = max(again, resync)

@@ -367,8 +367,11 @@ func (r *Consumer) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha
 	if less != "" {
 		text += " (" + less + ")"
 	}
-	r.Announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: text, Direction: api.Outgoing})
+	e := api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name, Message: text, Direction: api.Outgoing}
+	if old != nil && old.Status.Lowering != nil && sharing.Same(old.Status.Lowering.Resources, ctr.Spec.Resources) {
+		e.Reason = api.ReasonLowered
+	}
+	r.Announce(e)
 	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Contract = ctr.Name
 		if asked != nil {
@@ -414,6 +417,9 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 		adv.Spec.KeepVolumes = &metav1.Duration{Duration: offer.Keeps()}
 	}
 	adv.Spec.Reoffer, adv.Spec.Network = offer.Reoffer, sharing.Network(offer.Network)
+	if offer.Notice != 0 {
+		adv.Spec.Notice = &metav1.Duration{Duration: offer.NoticeTime()}
+	}
 	if none != nil {
 		err = r.Client.Create(ctx, adv)
 	} else {

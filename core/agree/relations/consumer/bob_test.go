@@ -67,7 +67,7 @@ func newBob(t *testing.T, objects ...client.Object) *bob {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	}))
-	b.Provider = provider.New(provider.Config{Client: b.client, Fresh: b.client, Identity: b.me, Name: "bob", Patience: 10 * time.Minute,
+	b.Provider = provider.New(provider.Config{Client: b.client, Fresh: b.client, Identity: b.me, Name: "bob", Patience: 10 * time.Minute, Notices: new(provider.Notices),
 		Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
 	return b
 }

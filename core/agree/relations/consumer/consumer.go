@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/ledger"
+	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/api"
@@ -54,17 +56,21 @@ type Consumer struct {
 	asked   map[string]question // by Peer name: what was put to the peer last
 	// renewals are by Peer name; one that is lost with this process begins anew, and the provider sees to it that no more come of it.
 	renewals map[string]*renewal
+	lowered  map[string]time.Time // by Peer name: before when it is not tried again to sign a lowering
 
+	// Calls of the peer, but in tests.
+	books         func(context.Context, *v1alpha1.Peer) ([]peering.ContractRef, error)               // booksOf
+	signedOnce    func(context.Context, *v1alpha1.Peer, contract.Document) (contract.Signed, error)  // signedAs
 	countersigned func(context.Context, *v1alpha1.Peer, *contract.Document) (contract.Signed, error) // signedBy, but in tests
 }
 
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
-	r := &Consumer{Config: cfg, waiting: map[string]*waiter{}, asked: map[string]question{}, renewals: map[string]*renewal{}}
+	r := &Consumer{Config: cfg, waiting: map[string]*waiter{}, asked: map[string]question{}, renewals: map[string]*renewal{}, lowered: map[string]time.Time{}}
 	if r.Mode == nil {
 		r.Mode = autonomous{}
 	}
-	r.countersigned = r.signedBy
+	r.countersigned, r.signedOnce, r.books = r.signedBy, r.signedAs, r.booksOf
 	return r
 }
 
@@ -74,4 +80,5 @@ func (r *Consumer) Forget(peer string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.renewals, peer)
+	delete(r.lowered, peer)
 }

@@ -153,6 +153,9 @@ func (r *Consumer) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 	default:
 		r.stopWaiting(peer.Name)
 	}
+	if l := ctr.Status.Lowering; l != nil && !time.Now().Before(l.From.Time) { // before a renewal, which is of what is granted then
+		return r.lower(ctx, peer, ctr, l)
+	}
 	return r.renew(ctx, peer, ctr)
 }
 

@@ -49,7 +49,11 @@ func (p *Provider) Contracts(_ context.Context, caller peering.Caller) ([]peerin
 		case state == "":
 			state = api.StateContracted
 		}
-		refs = append(refs, peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: state})
+		ref := peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: state}
+		if role == contract.Provider {
+			ref.Lowering = told(ctr, time.Now())
+		}
+		refs = append(refs, ref)
 	}
 	return refs, nil
 }
@@ -98,6 +102,9 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, there pres
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
 		return record.EndContract(ctx, p.Client, ctr, v1alpha1.EndRanOut)
+	}
+	if err := p.lower(ctx, peer, ctr); err != nil {
+		return err
 	}
 	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != "" && (peer.Status.Network.Linked() || sharing.NoNetwork(ctr))
 	if linked {

@@ -50,6 +50,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
 	terms.Reoffer, terms.Network = sharing.Reoffer(policy), networkFor(request.Spec.Network, policy)
+	terms.Notice = contract.NoticeOf(sharing.Notice(policy))
 	if terms.Network == contract.NetworkNone {
 		terms.Reoffer = false
 	}
@@ -120,7 +121,7 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	}
 	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {
-		in.Has = ctr.Spec.Resources.DeepCopy() // it goes into a grant, and that into an object that is written
+		in.Has = ctr.Grants(in.Now).DeepCopy() // it goes into a grant, and that into an object that is written
 	}
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
@@ -153,7 +154,7 @@ func (p *Provider) policyFor(ctx context.Context, now *ledger.Snapshot, peer *v1
 
 // promised are the amounts of contracts with other peers: all, and those under the same policy, which so many peers hold.
 func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, peers int) {
-	holders, names := map[string]bool{}, make(map[string]*v1alpha1.Peer, len(now.Peers))
+	at, holders, names := time.Now(), map[string]bool{}, make(map[string]*v1alpha1.Peer, len(now.Peers))
 	for _, other := range now.Peers {
 		names[other.Name] = other
 	}
@@ -166,7 +167,7 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
 		}
-		all = append(all, ctr.Spec.Resources)
+		all = append(all, ctr.Grants(at))
 		other := cmp.Or(names[ctr.Spec.Peer], &v1alpha1.Peer{})
 		if p.tetheredTo(other.Spec.ID) {
 			if policy.Name != wholeName {
@@ -175,7 +176,7 @@ func (p *Provider) promised(ctx context.Context, now *ledger.Snapshot, policy *v
 		} else if used := choose.Of(other); err == nil && (used == nil || used.Name != policy.Name) {
 			continue
 		}
-		same, holders[ctr.Spec.Peer] = append(same, ctr.Spec.Resources), true
+		same, holders[ctr.Spec.Peer] = append(same, ctr.Grants(at)), true
 	}
 	return all, same, len(holders)
 }
@@ -207,22 +208,31 @@ func (p *Provider) policies(ctx context.Context, now *ledger.Snapshot, under *v1
 
 // Supply is what there is to promise here, but for what is granted of it.
 func (p *Provider) Supply(ctx context.Context) (there supply.Supply, err error) {
-	var nodes corev1.NodeList
-	var pods corev1.PodList
 	// For each question: what is not meant is not copied.
-	if err := p.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return there, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	there, nodes, err := p.nodes(ctx)
+	if err != nil {
+		return there, err
 	}
+	var pods corev1.PodList
 	if err := p.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return there, fmt.Errorf("see what the pods here request: %w", err)
 	}
-	there.Nodes = supply.Nodes(nodes.Items)
-	if there.Room = supply.Room(nodes.Items, p.Disk); there.Room != nil {
-		there.Nodes[corev1.ResourceStorage] = there.Nodes[corev1.ResourceEphemeralStorage] // of the same disks; no node says how much it has for volumes
-	}
-	there.Own = supply.Own(pods.Items, nodes.Items)
+	there.Own = supply.Own(pods.Items, nodes)
 	if there.Classes, err = p.classes(ctx); err != nil {
 		return there, err
 	}
 	return there, nil
+}
+
+// nodes is what there is of nodes and disks.
+func (p *Provider) nodes(ctx context.Context) (there supply.Supply, nodes []corev1.Node, err error) {
+	var list corev1.NodeList
+	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return there, nil, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	}
+	there.Nodes = supply.Nodes(list.Items)
+	if there.Room = supply.Room(list.Items, p.Disk); there.Room != nil {
+		there.Nodes[corev1.ResourceStorage] = there.Nodes[corev1.ResourceEphemeralStorage] // of the same disks; no node says how much it has for volumes
+	}
+	return there, list.Items, nil
 }

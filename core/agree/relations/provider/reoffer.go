@@ -39,9 +39,9 @@ func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *s
 	for _, ctr := range from {
 		at[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer] = true
 		for _, name := range offeredOn {
-			addTo(in.Supply.Nodes, name, ctr.Spec.Resources[name])
+			addTo(in.Supply.Nodes, name, ctr.Grants(in.Now)[name])
 		}
-		in.Supply.Scratch.Add(ctr.Spec.Resources[corev1.ResourceEphemeralStorage])
+		in.Supply.Scratch.Add(ctr.Grants(in.Now)[corev1.ResourceEphemeralStorage])
 	}
 	if in.Supply.Own == nil {
 		return nil

@@ -55,14 +55,18 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if on.request != nil {
 		name = on.request.Spec.PeerName
 	}
-	if err := p.check(ctx, now, asPeer(now, caller.ID, name), on, doc); err != nil {
-		return signed, err
+	if !on.lowers {
+		if err := p.check(ctx, now, asPeer(now, caller.ID, name), on, doc); err != nil {
+			return signed, err
+		}
 	}
 	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
 		return signed, err
 	}
 	err = p.keep(ctx, now, caller, on, signed, doc)
-	p.signed.Set(caller.ID, time.Now(), record.Validity/record.RenewalPause)
+	if !on.lowers { // of those there is one for each time that the owner shares less
+		p.signed.Set(caller.ID, time.Now(), record.Validity/record.RenewalPause)
+	}
 	if err != nil || on.request == nil {
 		return signed, err
 	}
@@ -82,7 +86,11 @@ func acceptedRequest(now *ledger.Snapshot, id identity.ID) (*v1alpha1.PeeringReq
 // check holds a document against what the peer may have at this moment; see terms.
 func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, on grounds, doc contract.Document) error {
 	offered, policy, err := p.terms(ctx, now, peer, on.request, 0)
-	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
+	refusal, refused := errors.AsType[*sharing.Refusal](err)
+	if on.request == nil && on.old.Status.Lowering != nil && (err == nil || refused && refusal.Of != "") { // by notice, and not by the renewal
+		offered, err, refused = on.old.Grants(time.Now()), nil, false
+	}
+	if refused {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
 	if err != nil {
@@ -113,6 +121,8 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
 	case !mayKeep(doc, on.old, policy):
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has volumes kept for %s, the offer is %s", doc.Keeps(), sharing.Keeps(policy)), "ask again")
+	case !mayHaveNotice(doc, on.old, policy):
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract may be lowered with a notice of %s, the offer is %s", doc.NoticeTime(), sharing.Notice(policy)), "ask again")
 	case doc.Reoffer && !sharing.Reoffer(policy): // that it is left out is for the consumer to say, as one does whose Kith does not know the term
 		return peering.Refuse(peering.CodeDeclined, "the contract lets what it grants be offered on to others, and the offer does not", "ask again")
 	case !maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)): // an owner who changed them is not held to the old ones by a renewal
@@ -134,6 +144,12 @@ func mayKeep(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.Sha
 	}
 	was, err := contract.Parse(old.Spec.Document)
 	return err == nil && was.KeepVolumes == doc.KeepVolumes
+}
+
+// mayHaveNotice reports whether a document may say what it does of a notice: as is offered, as was signed, or nothing, as with a consumer whose Kith is
+// from before there was such a term.
+func mayHaveNotice(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy) bool {
+	return doc.Notice == contract.NoticeOf(sharing.Notice(policy)) || doc.Notice == record.Notice(old)
 }
 
 // timely holds the times of a document against those offered, by this cluster's clock, which may be clockSkew away from
@@ -201,10 +217,14 @@ func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peerin
 		}
 	}
 	p.Log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
-	p.Announce(api.Event{
+	signedNow := api.Event{
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: fmt.Sprintf("%s may use %s", peer.Name, record.Granted(ctr.Spec.Resources)), Direction: api.Incoming,
-	})
+	}
+	if on.lowers {
+		signedNow.Reason = api.ReasonLowered
+	}
+	p.Announce(signedNow)
 	return nil
 }
 
@@ -234,6 +254,7 @@ func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alph
 type grounds struct {
 	request *v1alpha1.PeeringRequest // nil for a renewal
 	old     *v1alpha1.Contract       // nil for a new contract
+	lowers  bool                     // as its consumer was told
 }
 
 // groundsFor finds them; the error is a refusal when there are none.
@@ -241,6 +262,10 @@ func (p *Provider) groundsFor(now *ledger.Snapshot, caller peering.Caller, doc c
 	var old contract.Document
 	if g.old, old, err = inForce(now, caller, doc); err != nil {
 		return g, err
+	}
+	if g.old != nil && lowers(g.old, old, doc) {
+		g.lowers = true
+		return g, nil
 	}
 	g.request, err = acceptedRequest(now, caller.ID)
 	var refusal *peering.Problem
