@@ -40,6 +40,8 @@ func (d *diff) event(e api.Event) {
 		d.answered(e, who)
 	case api.EventContractSigned:
 		d.signed(e, who)
+	case api.EventLowering:
+		d.lowering(e, who)
 	case api.EventPeeringEnded:
 		if !e.ByPeer || d.bound(e.Peer) || !d.first("ended/"+e.Peer) {
 			return
@@ -80,7 +82,7 @@ func (d *diff) answered(e api.Event, who string) {
 
 // signed tells that a peer said yes, or that a policy here said yes to a peer.
 func (d *diff) signed(e api.Event, who string) {
-	if d.bound(e.Peer) {
+	if d.bound(e.Peer) || e.Reason == api.ReasonLowered { // that was told before
 		return
 	}
 	if e.Direction == api.Outgoing {
@@ -92,6 +94,18 @@ func (d *diff) signed(e api.Event, who string) {
 			Key: "uses/" + e.Peer, Kind: Accepted, Title: who + " was accepted by your sharing policy", Body: without(e), Icon: icon.Offering,
 		})
 	}
+}
+
+// lowering tells that a peer is going to grant less, or does not after all.
+func (d *diff) lowering(e api.Event, who string) {
+	if e.Direction != api.Outgoing {
+		return
+	}
+	n := Notice{Key: "lowering/" + e.Peer, Kind: Lowering, Title: who + " lowers what it grants", Body: lines(reason(e), "What does not fit there then starts again where there is room."), Icon: icon.Peered}
+	if e.Reason == api.ReasonTakenBack {
+		n.Title, n.Body = who+" does not lower what it grants", reason(e)
+	}
+	d.tell(who, n)
 }
 
 // tether tells how the tether of this laptop goes on. who is the company.

@@ -23,6 +23,7 @@ const (
 	PeerLost     Kind = "peerLost"
 	PeerBack     Kind = "peerBack"
 	Ended        Kind = "ended"
+	Lowering     Kind = "lowering"
 	GuestRefused Kind = "guestRefused"
 	TetherMade   Kind = "tetherMade"
 	TetherLost   Kind = "tetherLost"
@@ -47,6 +48,7 @@ var Kinds = []struct {
 	{PeerLost, "A peer cannot be reached", "%s peers cannot be reached"},
 	{PeerBack, "A peer is back", "%s peers are back"},
 	{Ended, "A peer ends a contract", "%s peers ended their contracts"},
+	{Lowering, "A peer lowers what it grants", "%s peers lower what they grant"},
 	{GuestRefused, "A guest is refused", "%s guests were refused"},
 	{TetherMade, "Tethered to a company's cluster", "Tethered, %s times"},
 	{TetherLost, "The company's cluster cannot be reached", "The company's cluster was lost, %s times"},

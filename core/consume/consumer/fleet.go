@@ -117,7 +117,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 		if err != nil {
 			return err
 		}
-		m.node.Set(ctr.Spec.Resources, labels)
+		m.node.Set(ctr.Grants(time.Now()), labels)
 		return nil
 	}
 	if m != nil {

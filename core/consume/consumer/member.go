@@ -156,7 +156,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Taking:   func(image string) bool { return f.Taking != nil && f.Taking(peer.Name, image) },
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, NoNetwork: noNetwork, KubeletPort: port, Machine: there.Machine,
-		Resources: ctr.Spec.Resources, Labels: labels,
+		Resources: ctr.Grants(time.Now()), Labels: labels,
 		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
 		Onward:   func(namespace string) (remote.Onward, bool) { return f.onward(namespace, peer.Spec.ID) },
 		Recorder: recorder,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	expiring "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -188,7 +189,7 @@ func nodeChanged(was, is client.Object) bool {
 
 func contractChanged(was, is client.Object) bool {
 	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
-	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
+	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State || !equality.Semantic.DeepEqual(a.Status.Lowering, b.Status.Lowering)
 }
 
 // peerChanged: of Peers, also the addresses that were agreed on.

@@ -88,6 +88,18 @@ func (b *Allocations) Admit(key types.NamespacedName, contract string, requests,
 	return nil
 }
 
+// Exceeds reports whether the guests under the contract (its spec.id) hold more than limit together, which was lowered then.
+func (b *Allocations) Exceeds(contract string, limit corev1.ResourceList) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, sum := range b.sums[contract] {
+		if allowed := limit[name]; sum.Cmp(allowed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Enter counts a pod that exists, within the limit or not. Of one that is entered already the greater amounts count:
 // what was admitted may be another pod of that name than the one that is there.
 func (b *Allocations) Enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {

@@ -58,7 +58,7 @@ func NewContracts(live client.Reader, agreed *ledger.Ledger, log *slog.Logger) *
 	}
 }
 
-// Refresh reads everything again and says when the next contract runs out. Those that stopped being in
+// Refresh reads everything again and says when the next contract runs out, or is lowered. Those that stopped being in
 // force have their consumer shut out before it returns; all that changed come into Changed. It asks the API
 // server for the newest namespaces and not a cache: there are few and they change seldom. Nor is "not older than what I saw"
 // asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
@@ -87,8 +87,14 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 		}
 		c.terms, c.twins, c.loaded = fresh, twins, true
 		for _, t := range fresh {
-			if end := t.NotAfter; t.Why == "" && end != nil && (next.IsZero() || end.Time.Before(next)) {
+			if t.Why != "" {
+				continue
+			}
+			if end := t.NotAfter; end != nil && (next.IsZero() || end.Time.Before(next)) {
 				next = end.Time
+			}
+			if less := t.Changes; less != nil && (next.IsZero() || less.Time.Before(next)) {
+				next = less.Time
 			}
 		}
 	})

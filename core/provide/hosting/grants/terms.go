@@ -44,6 +44,7 @@ type Terms struct {
 	UserNamespaces bool   // guests can have user namespaces of their own here
 	Network
 	NotAfter   *metav1.Time // nil: no end
+	Changes    *metav1.Time // when Limit becomes less, by a notice; nil: never, as far as is known
 	Why        string       // why it is not in force; empty when it is
 	KeepsNames bool         // its namespaces may be called here as at home
 	Reserved   []string     // but not like these
@@ -52,6 +53,7 @@ type Terms struct {
 
 	Provider string            // this cluster's own ID, as it signed; "" where that cannot be read
 	Reoffer  bool              // it may offer on what it is granted
+	Evicts   bool              // what runs beyond Limit is evicted: the contract may be lowered
 	For      map[string]*Terms // then, by the compact ID: what holds in namespaces that it has for another cluster, which say so (Twin.Origin)
 	Onward   []OnwardTo        // providers of this cluster to which its guests went on, or may
 }
@@ -154,12 +156,16 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	if !signed.Provider.ID.IsZero() {
 		provider = signed.Provider.ID.String()
 	}
+	var changes *metav1.Time
+	if l := contract.Status.Lowering; l != nil && now.Before(l.From.Time) {
+		changes = &l.From
+	}
 	return &Terms{
-		Provider: provider, Reoffer: signed.Reoffer,
+		Provider: provider, Reoffer: signed.Reoffer, Evicts: signed.Notice != 0,
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
 		Level:  sharing.Level(policy),
 		Images: imageRulesOf(policy), DeviceClass: deviceClass,
-		Limit:      contract.Spec.Resources,
+		Limit: contract.Grants(now), Changes: changes,
 		Network:    NetworkOf(peer, pods),
 		NotAfter:   contract.Spec.NotAfter,
 		Why:        whyNot(contract, now),
@@ -180,7 +186,8 @@ type signedTerms struct {
 	Consumer, Provider struct {
 		ID identity.ID `json:"id"`
 	}
-	Reoffer bool `json:"reoffer"`
+	Reoffer bool  `json:"reoffer"`
+	Notice  int64 `json:"notice"`
 }
 
 func signedIn(document []byte) (signed signedTerms) {
@@ -205,7 +212,8 @@ const (
 	ReasonForbidden    = "Forbidden"
 	ReasonQuota        = "QuotaExceeded"
 	ReasonNamespaces   = "TooManyNamespaces"
-	ReasonNotReoffered = "NotReoffered" // it is for another cluster than the consumer, and that is not granted
+	ReasonNoLonger     = "NoLongerGranted" // it ran, and is evicted: the contract was lowered
+	ReasonNotReoffered = "NotReoffered"    // it is for another cluster than the consumer, and that is not granted
 )
 
 // Refusal is the provider's no to a pod.

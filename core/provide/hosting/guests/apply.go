@@ -53,6 +53,8 @@ func (r *Reconciler) apply(ctx context.Context, o *observed, steps []step) (resu
 			err = r.adjust(ctx, o, s.change)
 		case room:
 			err = r.makeRoom(ctx, o)
+		case lessen:
+			err = r.lessen(ctx, o)
 		case expel:
 			err = r.expel(ctx, o)
 		case remove:
@@ -217,7 +219,7 @@ func (r *Reconciler) finish(ctx context.Context, o *observed, s step) error {
 	}
 	if s.how == evicted { // a kubelet says so itself
 		r.log.Info("guest evicted", "namespace", o.key.Namespace, "pod", o.key.Name, "why", status.Message)
-		r.event(s.pod, corev1.EventTypeWarning, reasonEvicted, "%s", status.Message)
+		r.event(s.pod, corev1.EventTypeWarning, status.Reason, "%s", status.Message)
 	}
 	r.release(o.key, nil)
 	return nil

@@ -36,6 +36,7 @@ type observed struct {
 	twin      grants.Twin                // its namespace
 	home      string                     // the namespace at home
 	fenced    bool                       // there is a node with a working fence, on which guests may run
+	beyond    bool                       // guests hold more than the contract grants, since it was lowered
 	beside    bool                       // the Pod is bound to a node without one
 }
 
@@ -50,6 +51,7 @@ const (
 	create  verb = "create"  // make the Pod
 	adjust  verb = "adjust"  // bring the Pod that runs in step with its template
 	room    verb = "room"    // have guests of its home that matter less there make room for it
+	lessen  verb = "lessen"  // evict it, if it is one of those that the contract grants no more
 	expel   verb = "expel"   // delete a Pod that is not behind the fence, or has an address that leads nowhere
 	remove  verb = "remove"  // delete the Pod
 	refuse  verb = "refuse"  // say no, with the reason
@@ -241,6 +243,9 @@ func (o *observed) leave(how podState) (steps []step) {
 // keep holds a living Pod in step with its template.
 func (r *rules) keep(o *observed) []step {
 	steps, status := []step{{do: count}}, &o.opod.Status
+	if o.beyond {
+		steps = append(steps, step{do: lessen})
+	}
 	if unplaced(o.pod) && ptr.Deref(o.opod.Spec.Template.Spec.PreemptionPolicy, "") != corev1.PreemptNever {
 		if wait := seekEvery - o.now.Sub(o.record.sought); wait > 0 {
 			steps = append(steps, step{do: again, after: wait})
@@ -336,6 +341,9 @@ func (o *observed) endOf(pod *corev1.Pod, how podState) v1alpha1.OffloadedPodSta
 		status.Phase = v1alpha1.OffloadedPodFailed
 	}
 	status.Reason, status.Message, status.Final = final.Reason, final.Message, final
+	if how == evicted && evictionOf(pod) != nil && evictionOf(pod).Reason == grants.ReasonNoLonger {
+		status.Reason = grants.ReasonNoLonger
+	}
 	countPod(&status, pod.UID)
 	return status
 }

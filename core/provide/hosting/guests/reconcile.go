@@ -130,6 +130,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 			return nil, err
 		}
 	}
+	o.beyond = o.pod != nil && o.terms.InForce(o.now) && o.terms.Evicts && r.allocations.Exceeds(o.terms.Contract, o.terms.Limit)
 	o.twin = r.contracts.Twin(key.Namespace)
 	o.home, o.last = cmp.Or(o.twin.OriginHome, o.twin.Home), r.lastEvicted(o)
 	if o.pod != nil && unsaid(o.pod) {

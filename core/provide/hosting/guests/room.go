@@ -112,9 +112,17 @@ func (r *Reconciler) makeRoom(ctx context.Context, o *observed) error {
 
 // yield evicts a guest for another one, as the scheduler does.
 func (r *Reconciler) yield(ctx context.Context, pod *corev1.Pod, other string) error {
+	if err := r.evict(ctx, pod, corev1.PodReasonPreemptionByScheduler, fmt.Sprintf("pod %s, which has a higher priority at home, takes its room", other)); err != nil {
+		return err
+	}
+	r.yielded[pod.UID] = true
+	return nil
+}
+
+// evict ends a guest with its grace period, and says why (KEP-3329).
+func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, reason, why string) error {
 	next := pod.DeepCopy()
-	c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, LastTransitionTime: metav1.Now(),
-		Message: grants.Cut(fmt.Sprintf("pod %s, which has a higher priority at home, takes its room", other), 1024)}
+	c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now(), Message: grants.Cut(why, 1024)}
 	next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }), c)
 	if err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(pod), client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("evict guest %s/%s: %w", pod.Namespace, pod.Name, err))
@@ -122,7 +130,6 @@ func (r *Reconciler) yield(ctx context.Context, pod *corev1.Pod, other string) e
 	if err := r.remove(ctx, pod, nil); err != nil {
 		return fmt.Errorf("evict guest %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	r.yielded[pod.UID] = true
 	return nil
 }
 
@@ -138,6 +145,12 @@ func lesser(pod, than *corev1.Pod) bool {
 type site struct {
 	*place
 	lesser []*corev1.Pod
+}
+
+// mattersMore orders guests: those that matter most at home come first, the oldest of them before the others.
+func mattersMore(a, b *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(homePriority(b), homePriority(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // lookAround gives the nodes that guests run on, by their names, as they will be once all that is being deleted is gone, and what room was made
@@ -174,8 +187,7 @@ func (r *Reconciler) lookAround(pod *corev1.Pod, nodes []corev1.Node, pods []cor
 	r.reserved, r.yielded = reserved, yielded
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		slices.SortFunc(by[name].lesser, func(a, b *corev1.Pod) int {
-			return cmp.Or(cmp.Compare(homePriority(b), homePriority(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-				cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			return mattersMore(a, b)
 		})
 		rooms = append(rooms, by[name])
 	}

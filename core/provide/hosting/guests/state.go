@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/provide/hosting/grants"
 )
 
 // podState is how the Pod of an OffloadedPod is.
@@ -109,11 +110,11 @@ func leftBehind(pod *corev1.Pod) bool {
 const reasonEvicted = "Evicted"
 
 // evictionOf is the condition by which a pod that is being deleted is known to be evicted: through the Eviction API, as
-// kubectl drain does, for a taint, or for a pod of the owner's that the scheduler has no other room for. It is nil when somebody
+// kubectl drain does, for a taint, for a pod that the scheduler or this cluster has no other room for, or since the contract was lowered. It is nil when somebody
 // merely deleted the pod, or when its node is gone: then it is made again, as a guest that is lost.
 func evictionOf(pod *corev1.Pod) *corev1.PodCondition {
 	c := disruption(pod)
-	if c == nil || !slices.Contains([]string{"EvictionByEvictionAPI", "DeletionByTaintManager", corev1.PodReasonPreemptionByScheduler}, c.Reason) {
+	if c == nil || !slices.Contains([]string{"EvictionByEvictionAPI", "DeletionByTaintManager", corev1.PodReasonPreemptionByScheduler, grants.ReasonNoLonger}, c.Reason) {
 		return nil
 	}
 	return c
