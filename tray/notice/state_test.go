@@ -231,6 +231,22 @@ func TestAnswersOfPeersAreTold(t *testing.T) {
 	}
 }
 
+// Who consumes is told that it is going to be less, and when that is taken back; not again when it is signed, and not who lowered it himself.
+func TestALoweringIsToldOnce(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	d.want(d.step(time.Second, nil, api.Event{Type: api.EventLowering, Peer: "carol", Direction: api.Incoming, Message: "carol is told that what it may use is lowered: cpu 4 → 2"}))
+	p := d.step(time.Second, nil, api.Event{Type: api.EventLowering, Peer: "bob", Direction: api.Outgoing, Message: "bob lowers what it grants: cpu 4 → 2, from 2026-03-01 12:00:00 UTC"})
+	d.want(p, "bob lowers what it grants")
+	if body := p.Show[0].Body; !strings.Contains(body, "4 → 2, from 2026-03-01 12:00:00 UTC") || p.Show[0].Kind != Lowering {
+		t.Errorf("%q", body)
+	}
+	d.want(d.step(time.Hour, nil, api.Event{Type: api.EventContractSigned, Reason: api.ReasonLowered, Peer: "bob", Direction: api.Outgoing, Message: "bob grants cpu 2"},
+		api.Event{Type: api.EventContractSigned, Reason: api.ReasonLowered, Peer: "carol", Direction: api.Incoming, Message: "carol may use cpu 2"}))
+	d.want(d.step(time.Hour, nil, api.Event{Type: api.EventLowering, Reason: api.ReasonTakenBack, Peer: "bob", Direction: api.Outgoing, Message: "bob does not lower what it grants after all: 4 cpu"}),
+		"bob does not lower what it grants")
+}
+
 func TestOwnAnswersAreNotTold(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)
