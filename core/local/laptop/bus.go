@@ -1,0 +1,202 @@
+package laptop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// What is watched: https://www.freedesktop.org/software/systemd/man/latest/org.freedesktop.login1.html and
+// https://networkmanager.dev/docs/api/latest/gdbus-org.freedesktop.NetworkManager.html
+const (
+	daemonBus = "org.freedesktop.DBus"
+
+	login        = "org.freedesktop.login1"
+	loginPath    = dbus.ObjectPath("/org/freedesktop/login1")
+	loginManager = "org.freedesktop.login1.Manager"
+	// desktop is the seat that a machine's own screen and keyboard belong to, and the only one that its owner is at (sd-login(3)).
+	desktop     = dbus.ObjectPath("/org/freedesktop/login1/seat/seat0")
+	desktopSeat = "org.freedesktop.login1.Seat"
+
+	network     = "org.freedesktop.NetworkManager"
+	networkPath = dbus.ObjectPath("/org/freedesktop/NetworkManager")
+
+	getProperty       = "org.freedesktop.DBus.Properties.Get"
+	propertiesChanged = "org.freedesktop.DBus.Properties.PropertiesChanged"
+	nameOwnerChanged  = daemonBus + ".NameOwnerChanged"
+	prepareForSleep   = loginManager + ".PrepareForSleep"
+	seatNew           = loginManager + ".SeatNew"
+)
+
+// answerTime bounds each call.
+const answerTime = 5 * time.Second
+
+// bus is a connection and who is on it. A signal counts only from whom it is expected of: any program may send any signal to anybody.
+type bus struct {
+	*Laptop
+	conn   *dbus.Conn
+	sleep  sleep
+	owners map[string]string // unique names of login and network; "" where there is none
+}
+
+// follow connects, and watches until the connection or ctx ends.
+func (l *Laptop) follow(ctx context.Context) error {
+	conn, err := l.cfg.Connect(dbus.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	b := &bus{Laptop: l, conn: conn, owners: map[string]string{}}
+	b.sleep = sleep{inhibit: b.inhibit, tell: l.cfg.Tell, woke: l.cfg.Woke, log: l.cfg.Log}
+	defer b.sleep.gone()
+	signals := make(chan *dbus.Signal, 64)
+	conn.Signal(signals)
+	for _, match := range [][]dbus.MatchOption{
+		{dbus.WithMatchSender(daemonBus), dbus.WithMatchInterface(daemonBus), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, login)},
+		{dbus.WithMatchSender(daemonBus), dbus.WithMatchInterface(daemonBus), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, network)},
+		{dbus.WithMatchSender(login), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember("PrepareForSleep")},
+		{dbus.WithMatchSender(login), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember("SeatNew")},
+		{dbus.WithMatchSender(login), dbus.WithMatchObjectPath(desktop), dbus.WithMatchMember("PropertiesChanged")},
+		{dbus.WithMatchSender(network), dbus.WithMatchObjectPath(networkPath), dbus.WithMatchMember("PropertiesChanged")},
+	} {
+		if err := conn.AddMatchSignalContext(ctx, match...); err != nil {
+			return fmt.Errorf("watch the system bus: %w", err)
+		}
+	}
+	for _, service := range []string{login, network} {
+		var owner string
+		err := b.call(ctx, daemonBus, "/org/freedesktop/DBus", daemonBus+".GetNameOwner", service).Store(&owner)
+		if nobody := (dbus.Error{}); err != nil && !(errors.As(err, &nobody) && nobody.Name == daemonBus+".Error.NameHasNoOwner") {
+			return fmt.Errorf("ask the system bus for %s: %w", service, err)
+		}
+		b.owned(ctx, service, owner)
+	}
+	for {
+		select {
+		case s, open := <-signals:
+			if !open {
+				return errors.New("it ended the connection")
+			}
+			b.heard(ctx, s)
+		case <-conn.Context().Done():
+			return errors.New("the connection ended")
+		}
+	}
+}
+
+// call asks a service; one that does not run is not started for it.
+func (b *bus) call(ctx context.Context, service string, path dbus.ObjectPath, method string, args ...any) *dbus.Call {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return b.conn.Object(service, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
+}
+
+// heard takes a signal.
+func (b *bus) heard(ctx context.Context, s *dbus.Signal) {
+	switch {
+	case s.Sender == daemonBus && s.Name == nameOwnerChanged:
+		var service, old, owner string
+		if dbus.Store(s.Body, &service, &old, &owner) == nil && (service == login || service == network) {
+			b.owned(ctx, service, owner)
+		}
+	case s.Sender != "" && s.Sender == b.owners[login]:
+		var starts bool
+		switch {
+		case s.Name == prepareForSleep && dbus.Store(s.Body, &starts) == nil && starts:
+			b.sleep.falls(ctx)
+			b.noteLock()
+		case s.Name == prepareForSleep:
+			b.sleep.rises(ctx)
+			b.noteLock()
+		case s.Name == seatNew, s.Name == propertiesChanged && s.Path == desktop:
+			b.readIdle(ctx)
+		}
+	case s.Sender != "" && s.Sender == b.owners[network] && s.Name == propertiesChanged && s.Path == networkPath:
+		b.readMetered(ctx)
+	}
+}
+
+// owned notes who a service is from now on; "" when it is gone.
+func (b *bus) owned(ctx context.Context, service, owner string) {
+	b.owners[service] = owner
+	switch service {
+	case login:
+		b.sleep.gone() // another one knows of no lock
+		if owner != "" {
+			b.sleep.hold(ctx)
+		}
+		b.noteLock()
+		b.readIdle(ctx)
+	case network:
+		b.readMetered(ctx)
+	}
+}
+
+func (b *bus) noteLock() {
+	locked := b.sleep.lock != nil
+	b.set(func(now *State) { now.Locked = locked })
+}
+
+// inhibit takes a delay lock.
+func (b *bus) inhibit(ctx context.Context) (io.Closer, error) {
+	var fd dbus.UnixFD
+	if err := b.call(ctx, login, loginPath, loginManager+".Inhibit", "sleep", "Kith", "tells peers that this laptop goes to sleep", "delay").Store(&fd); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "delay lock"), nil
+}
+
+// readIdle reads since when nobody uses the desktop.
+func (b *bus) readIdle(ctx context.Context) {
+	var idle bool
+	var micros uint64
+	why := ""
+	if b.owners[login] == "" {
+		why = "logind does not run here"
+	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleHint", &idle); err != nil {
+		why = "logind does not say it: " + err.Error()
+	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleSinceHint", &micros); err != nil {
+		why = "logind does not say since when: " + err.Error()
+	}
+	var since time.Time
+	if idle && why == "" {
+		since = time.UnixMicro(int64(min(micros, 1<<62)))
+	}
+	b.set(func(now *State) { now.IdleSince, now.IdleUnknown = since, why })
+}
+
+// readMetered reads whether the network is paid for by the amount. What NetworkManager guesses counts as known, as it does for other programs.
+func (b *bus) readMetered(ctx context.Context) {
+	var metered uint32
+	why := ""
+	if b.owners[network] == "" {
+		why = "NetworkManager does not run here"
+	} else if err := b.property(ctx, network, networkPath, network, "Metered", &metered); err != nil {
+		why = "NetworkManager does not say it: " + err.Error()
+	}
+	yes := false
+	switch metered { // NMMetered
+	case 1, 3:
+		yes = true
+	case 2, 4:
+	default:
+		if why == "" {
+			why = "NetworkManager does not know it"
+		}
+	}
+	b.set(func(now *State) { now.Metered, now.MeteredUnknown = yes, why })
+}
+
+// property reads one property into a value of its type.
+func (b *bus) property(ctx context.Context, service string, path dbus.ObjectPath, of, name string, into any) error {
+	var v dbus.Variant
+	if err := b.call(ctx, service, path, getProperty, of, name).Store(&v); err != nil {
+		return err
+	}
+	return v.Store(into)
+}

@@ -1,0 +1,95 @@
+package laptop
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"kith.dev/core/base/backoff"
+)
+
+// Config is what a Laptop needs.
+type Config struct {
+	// Connect connects to the bus; nil: to that of the system.
+	Connect func(...dbus.ConnOption) (*dbus.Conn, error)
+	// Tell tells peers that this machine is about to be suspended. It returns when they know, or when ctx ends, which is soon.
+	Tell func(ctx context.Context)
+	// Woke is called when the machine is awake again, also when nobody was told before.
+	Woke func()
+	Log  *slog.Logger
+}
+
+// State is what is known of the machine now.
+type State struct {
+	// IdleSince is since when nobody uses the desktop; zero: somebody does. IdleUnknown is why that is not known, for people; "" when it is.
+	IdleSince   time.Time
+	IdleUnknown string
+	// Metered: the network is paid for by the amount. MeteredUnknown is why that is not known, for people; "" when it is.
+	Metered        bool
+	MeteredUnknown string
+	// Locked: a suspend waits until peers are told.
+	Locked bool
+}
+
+// Laptop watches this machine. Safe for concurrent use.
+type Laptop struct {
+	cfg Config
+
+	mu  sync.Mutex
+	now State
+}
+
+// The pauses between attempts to connect to a bus that is not there: a machine that has none costs nothing.
+const (
+	firstPause = time.Second
+	longest    = 10 * time.Minute
+)
+
+// New makes a Laptop, of which nothing is known until it runs.
+func New(cfg Config) *Laptop {
+	if cfg.Connect == nil {
+		cfg.Connect = dbus.ConnectSystemBus
+	}
+	return &Laptop{cfg: cfg, now: unknown("it was not asked yet")}
+}
+
+// unknown is the state of a machine of which nothing is known.
+func unknown(why string) State { return State{IdleUnknown: why, MeteredUnknown: why} }
+
+// Now is what is known.
+func (l *Laptop) Now() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now
+}
+
+func (l *Laptop) set(change func(*State)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.now)
+}
+
+// Run watches until ctx ends; the error is nil. A bus that is not there, or ends, is looked for again with growing pauses.
+func (l *Laptop) Run(ctx context.Context) error {
+	growing := backoff.Doubling{First: firstPause, Most: longest, Jitter: 0.25}
+	for ctx.Err() == nil {
+		begin := time.Now()
+		err := l.follow(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		l.set(func(now *State) { *now = unknown("there is no system bus: " + err.Error()) })
+		l.cfg.Log.Debug("no system bus; it will be looked for again", "err", err)
+		if time.Since(begin) > longest {
+			growing.Reset()
+		}
+		select {
+		case <-time.After(growing.Next()):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
