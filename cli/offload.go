@@ -16,7 +16,7 @@ import (
 )
 
 func (p commands) offloadCommand() *cobra.Command {
-	var strategy, volumes, network, budget string
+	var strategy, volumes, network, budget, asleep string
 	var sameName, spread bool
 	var peers []string
 	var timeout time.Duration
@@ -39,14 +39,17 @@ besides all others. Pods of other namespaces go there only if they select such n
 is spent, no more of them go to peers at a price until the period ends. Those that run there stay, and go on costing. Free peers
 stay open. To peers that are priced in another currency no more pods go at all (docs/prices.md).
 
+--when-asleep says what becomes of its pods at a peer whose laptop goes to sleep: "wait" has pods that are made from then on wait for any node that is
+not ready however long that takes, unless they say otherwise; "move" evicts those at once that a controller makes again elsewhere (docs/laptop.md).
+
 Doing it again changes the options: those that are not named are as if they never were. Pods that run already stay where they are.`,
-		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread\n  kith offload jobs --network none\n  kith offload shop --budget \"5 EUR/day\"",
+		Example: "  kith offload\n  kith offload shop\n  kith offload shop --volumes anywhere\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload db --strategy local\n  kith offload shop --same-name\n  kith offload shop --spread\n  kith offload jobs --network none\n  kith offload shop --budget \"5 EUR/day\"\n  kith offload shop --when-asleep move",
 		Args:    program.Between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listOffloads(c)
 			}
-			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread, Network: network, Budget: budget}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers, Volumes: api.VolumePlace(volumes), Spread: spread, Network: network, Budget: budget, Asleep: api.WhenAsleep(asleep)}
 			if sameName {
 				options.Mapping = api.MappingSameName
 			}
@@ -65,11 +68,13 @@ Doing it again changes the options: those that are not named are as if they neve
 	c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{api.NetworkNone}, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&budget, "budget", "", "`AMOUNT` that its pods may cost at peers, such as \"5 EUR/day\", also /hour, /week and /month; without it, there is no bound")
 	c.Flags().BoolVar(&spread, "spread", false, "spread new pods that are alike over home and its peers, as far as there is room; without it, the largest may get most")
+	c.Flags().StringVar(&asleep, "when-asleep", "", "what becomes of its pods at a peer whose laptop goes to sleep: wait or move; without it, they move after five minutes")
 	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
 	program.TimeoutFlag(c, &timeout, "how long to wait for the peers")
 	c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions([]string{"both", "remote", "local"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("volumes", cobra.FixedCompletions([]string{"home", "anywhere"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RegisterFlagCompletionFunc("when-asleep", cobra.FixedCompletions([]string{"wait", "move"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("peers", p.completePeers(-1))
 	return c
 }
@@ -84,6 +89,9 @@ func (p commands) showOffload(o api.Offload) {
 	}
 	if o.Network == api.NetworkNone {
 		fmt.Fprint(p.Out, ", no network needed")
+	}
+	if o.Asleep != api.AsleepUsual {
+		fmt.Fprintf(p.Out, ", when asleep %s", o.Asleep)
 	}
 	if o.Budget != nil {
 		fmt.Fprintf(p.Out, ", budget %s", screen.Clean(o.Budget.String()))
@@ -141,6 +149,7 @@ func (p commands) listOffloads(c *cobra.Command) error {
 			return ""
 		}, Need: true},
 		{Title: "NETWORK", Cell: func(o api.Offload) string { return o.Network }, Need: true},
+		{Title: "WHEN ASLEEP", Cell: func(o api.Offload) string { return string(o.Asleep) }, Need: true},
 		{Title: "BUDGET", Cell: func(o api.Offload) string {
 			if o.Budget == nil {
 				return ""

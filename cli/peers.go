@@ -61,6 +61,9 @@ func (p commands) reachable(x api.Peer) string {
 	case x.DownSince.IsZero():
 		return screen.Yes(x.Reachable)
 	}
+	if x.Suspended {
+		return "suspended " + screen.Age(p.Now().Sub(x.DownSince))
+	}
 	return "down " + screen.Age(p.Now().Sub(x.DownSince))
 }
 

@@ -37,6 +37,8 @@ type shareFlags struct {
 	peers       int32
 	onMains     bool
 	battery     int32
+	idle        string
+	notMetered  bool
 	dry         bool
 	deviceClass string
 	keepVolumes string
@@ -112,6 +114,7 @@ contracts that are signed from then on (docs/policies.md).`,
   kith share --internet=false
   kith share --tunnel=false
   kith share --on-mains --battery-above 40
+  kith share --idle-for 10m --not-metered
   kith share --direct
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
@@ -142,6 +145,8 @@ contracts that are signed from then on (docs/policies.md).`,
 	c.Flags().Int32Var(&f.peers, "max-peers", 0, "`NUMBER` of peers that may hold contracts under the policy at once; 0 is any number")
 	c.Flags().BoolVar(&f.onMains, "on-mains", false, "offer something new only while this machine is on mains")
 	c.Flags().Int32Var(&f.battery, "battery-above", 0, "offer something new only while its batteries are above this `PERCENTAGE`; 0 is however full they are")
+	c.Flags().StringVar(&f.idle, "idle-for", "", "offer something new only when nobody has used its desktop for this `TIME`, such as 10m; \"\" is whoever uses it")
+	c.Flags().BoolVar(&f.notMetered, "not-metered", false, "offer something new only while its network is not paid for by the amount")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	c.Flags().StringToStringVar(&f.prices, "price", nil, "`RESOURCE=PRICE` of one unit of it for an hour, for example cpu=0.02EUR; 0 is free")
@@ -353,6 +358,19 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.BatteryAbove = &f.battery
 	}
+	if given("idle-for") {
+		var idle string
+		if f.idle != "" {
+			d, err := api.ParseSpan(f.idle)
+			if idle = d.String(); err != nil || (api.Policy{IdleFor: idle}).Check() != nil {
+				return change, api.Invalid("idle-for", f.idle, "a time from 1m to 24h, such as 10m")
+			}
+		}
+		change.IdleFor = &idle
+	}
+	if given("not-metered") {
+		change.NotMetered = &f.notMetered
+	}
 	if given("hours") {
 		hours, err := api.ParseHours("hours", f.hours)
 		if err != nil {
@@ -519,6 +537,12 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		if x.BatteryAbove > 0 {
 			only = append(only, fmt.Sprintf("battery above %d%%", x.BatteryAbove))
+		}
+		if x.IdleFor != "" {
+			only = append(only, "idle for "+x.IdleWords())
+		}
+		if x.NotMetered {
+			only = append(only, "not metered")
 		}
 		return strings.Join(only, ", ")
 	}},

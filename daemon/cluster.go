@@ -33,7 +33,6 @@ import (
 	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/base/power"
 	"kith.dev/core/base/timeline"
 	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/consumer"
@@ -319,7 +318,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		},
 	})
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Disk: d.disk, Power: func() power.State { return power.Read(power.Root) }, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Disk: d.disk, Laptop: d.used, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
 	"kith.dev/core/local/images"
+	"kith.dev/core/local/laptop"
 	"kith.dev/core/mode"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/hostnet"
@@ -77,14 +79,15 @@ type Daemon struct {
 	backend    *backend.Backend
 	notices    provider.Notices
 	receipts   *receipts.Book
-	changed    notify.Broadcast            // notifies when something changed that a desktop shows
-	moved      notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
-	fenceMoved notify.Broadcast            // notifies when the fence is kept as it must be, or is not any more
-	term       *leader.Term                // that it works for; nil: always
-	ways       overlay.Ways                // what was heard of other nodes, of a cluster that has several
-	kernel     hostnet.Changes             // of links and routes, for all who listen
-	engine     cluster.Engine              // nil with engine "none"
-	uses       cluster.Uses                // of the engine
+	changed    notify.Broadcast // notifies when something changed that a desktop shows
+	moved      notify.Broadcast // notifies when a contact, a Peer or a contract may have changed, and when cluster did
+	fenceMoved notify.Broadcast // notifies when the fence is kept as it must be, or is not any more
+	term       *leader.Term     // that it works for; nil: always
+	ways       overlay.Ways     // what was heard of other nodes, of a cluster that has several
+	kernel     hostnet.Changes  // of links and routes, for all who listen
+	engine     cluster.Engine   // nil with engine "none"
+	uses       cluster.Uses     // of the engine
+	laptop     *laptop.Laptop
 	gateway    *gateway.Gateway            // nil with engine "none"
 	fence      *fence.Fence                // nil with an engine whose ranges are known later
 	around     atomic.Pointer[fence.Fence] // the one that is up, whatever the engine
@@ -172,6 +175,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 		return nil, err
 	}
 	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.Cut(id) }})
+	d.laptop = laptop.New(laptop.Config{
+		Tell: func(ctx context.Context) { d.peerAPI.Announce(ctx, peering.NoticeSuspending) }, Woke: d.awake, Log: log,
+	})
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)
@@ -179,7 +185,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 		return nil, err
 	}
 	b := d.backend
-	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Giver, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.giver, d.gateway, d.failing
+	b.Laptop, b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Stored, b.Giver, b.Gateway, b.Failing = d.laptop, d.me, d.directory, d.names, d.contacts, d.engine, d.images, d.giver, d.gateway, d.failing
 	if err := d.openFrontDoor(); err != nil {
 		return nil, err
 	}
@@ -238,6 +244,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the memory", func(ctx context.Context) error { return memory.Tidy(ctx, memory.Daemon) })
 	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.peersMoved) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
+	if runtime.GOOS == "linux" { // logind's and NetworkManager's are Linux'
+		keep("the watch of this laptop's sleep", d.laptop.Run)
+	}
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
 		keep("the watch of the engine", d.backend.WatchEngine)

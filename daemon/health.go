@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/sharing"
+	"kith.dev/core/base/power"
 	"kith.dev/core/local/cluster"
 )
 
@@ -41,6 +44,28 @@ func (h *health) ailing() string {
 // beat is what peers are told of this laptop every few seconds.
 func (d *Daemon) beat() peering.Beat {
 	return peering.Beat{Ailing: d.health.ailing(), Asleep: d.engine != nil && d.engine.State().Phase == cluster.Asleep}
+}
+
+// used is how this laptop is used now.
+func (d *Daemon) used() sharing.Laptop {
+	is := d.laptop.Now()
+	return sharing.Laptop{
+		Power:     power.Read(power.Root),
+		IdleSince: is.IdleSince, IdleUnknown: is.IdleUnknown, Metered: is.Metered, MeteredUnknown: is.MeteredUnknown,
+	}
+}
+
+// awakeTime bounds how long it is tried to tell a peer that this laptop is awake again: who does not hear it finds out by the next call.
+const awakeTime = 5 * time.Second
+
+// awake tells peers that this laptop sleeps no more, and looks for them at once.
+func (d *Daemon) awake() {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), awakeTime)
+		defer cancel()
+		d.peerAPI.Announce(ctx, peering.NoticeAwake)
+	}()
+	d.woke()
 }
 
 // works is what costs nothing to know: the engine is asked four times a minute anyway.

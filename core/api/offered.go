@@ -76,6 +76,9 @@ const (
 	NoOfferCloses      NoOffer = "HoursEnd"      // they end too soon for a contract
 	NoOfferOnBattery   NoOffer = "OnBattery"     // the policy offers something on mains alone
 	NoOfferBattery     NoOffer = "BatteryLow"    // the batteries are not as full as the policy wants
+	NoOfferInUse       NoOffer = "InUse"         // the owner uses the machine, or did a moment ago
+	NoOfferMetered     NoOffer = "Metered"       // its network is paid for by the amount
+	NoOfferNotKnown    NoOffer = "NotKnown"      // whether one of the policy's conditions is met is not known
 	NoOfferPeers       NoOffer = "MaxPeers"      // as many peers as the policy allows hold contracts under it
 	NoOfferNodes       NoOffer = "NoNodes"       // no node takes guests now
 	NoOfferNotShared   NoOffer = "NotShared"     // the policy does not name a resource without which no pod runs

@@ -34,6 +34,16 @@ const (
 	VolumesAnywhere VolumePlace = "anywhere" // where the first pod goes that uses the claim; later ones go there
 )
 
+// WhenAsleep says what becomes of pods at a peer whose laptop goes to sleep.
+type WhenAsleep string
+
+// What becomes of them.
+const (
+	AsleepUsual WhenAsleep = ""     // they wait for as long as for any node that is not ready
+	AsleepWait  WhenAsleep = "wait" // however long it takes
+	AsleepMove  WhenAsleep = "move" // they are evicted at once, if a controller makes them again
+)
+
 // Offload is a namespace whose pods may run at peers.
 type Offload struct {
 	Namespace string       `json:"namespace"`
@@ -44,6 +54,7 @@ type Offload struct {
 	Network   string       `json:"network,omitempty"` // NetworkNone: its pods may go to peers to which there is no network
 	Peers     List[string] `json:"peers"`             // names; none means all that are connected
 	Budget    *Budget      `json:"budget,omitempty"`  // nil: there is none
+	Asleep    WhenAsleep   `json:"whenAsleep,omitempty"`
 	Pods      OffloadPods  `json:"pods"`
 	Twins     List[Twin]   `json:"twins"` // where it is now
 	Why       string       `json:"why,omitempty"`
@@ -72,6 +83,7 @@ type OffloadOptions struct {
 	Spread   bool         `json:"spread,omitempty"`
 	Network  string       `json:"network,omitempty"` // NetworkNone: its pods may also go to peers to which there is no network
 	Budget   string       `json:"budget,omitempty"`  // as ReadBudget reads it; default none
+	Asleep   WhenAsleep   `json:"whenAsleep,omitempty"`
 }
 
 // Check fills in the defaults and says whether the rest is well formed.
@@ -99,6 +111,11 @@ func (o *OffloadOptions) Check() error {
 	}
 	if err := checkNetwork(o.Network); err != nil {
 		return err
+	}
+	switch o.Asleep {
+	case AsleepUsual, AsleepWait, AsleepMove:
+	default:
+		return Invalid("whenAsleep", string(o.Asleep), "wait or move")
 	}
 	if o.Budget != "" {
 		_, _, _, err := ReadBudget("budget", o.Budget)

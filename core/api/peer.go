@@ -42,15 +42,16 @@ type Peer struct {
 	Source    Source       `json:"source"`
 	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
 	LastSeen  time.Time    `json:"lastSeen,omitzero"`
-	Reachable bool         `json:"reachable"`          // its peer API answered the last time it was tried
-	Asleep    bool         `json:"asleep,omitempty"`   // reachable, and its Kubernetes sleeps until somebody needs it
-	DownSince time.Time    `json:"downSince,omitzero"` // when a peer under contract could not be reached any more
-	Outgoing  State        `json:"outgoing"`           // this cluster consumes from the peer
-	Incoming  State        `json:"incoming"`           // the peer consumes from this cluster
-	Why       string       `json:"why,omitempty"`      // one sentence on the states: "declined 2 min ago"
-	Code      string       `json:"code,omitempty"`     // six digits, while a request is pending in either direction
-	Node      string       `json:"node,omitempty"`     // the node that stands for the peer here
-	Offered   Resources    `json:"offered"`            // what the peer offers this cluster (its contract, else its advertisement)
+	Reachable bool         `json:"reachable"`           // its peer API answered the last time it was tried
+	Asleep    bool         `json:"asleep,omitempty"`    // reachable, and its Kubernetes sleeps until somebody needs it
+	Suspended bool         `json:"suspended,omitempty"` // not reachable: it said that its laptop goes to sleep
+	DownSince time.Time    `json:"downSince,omitzero"`  // when a peer under contract could not be reached any more
+	Outgoing  State        `json:"outgoing"`            // this cluster consumes from the peer
+	Incoming  State        `json:"incoming"`            // the peer consumes from this cluster
+	Why       string       `json:"why,omitempty"`       // one sentence on the states: "declined 2 min ago"
+	Code      string       `json:"code,omitempty"`      // six digits, while a request is pending in either direction
+	Node      string       `json:"node,omitempty"`      // the node that stands for the peer here
+	Offered   Resources    `json:"offered"`             // what the peer offers this cluster (its contract, else its advertisement)
 	// Prices are those of what it offers: of one unit of a resource for an hour ("0.02 EUR"); what is not named is free.
 	Prices map[string]string `json:"prices,omitempty"`
 	Gives  *Gives            `json:"gives,omitempty"` // what it would give this cluster now; nil with a contract, and where it does not say

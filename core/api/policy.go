@@ -51,6 +51,10 @@ type Policy struct {
 	// however full they are.
 	OnMains      bool  `json:"onMains,omitempty"`
 	BatteryAbove int32 `json:"batteryAbove,omitempty"`
+	// IdleFor: when nobody has used its desktop for so long alone, from a minute to a day, as a duration ("10m"); "": no such condition. NotMetered: while
+	// its network is not paid for by the amount alone.
+	IdleFor    string `json:"idleFor,omitempty"`
+	NotMetered bool   `json:"notMetered,omitempty"`
 	// Catalogues are the peers who may list what this policy would offer to somebody new, as IDs, or names of peers that were accepted.
 	Catalogues List[string] `json:"catalogues,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
@@ -123,6 +127,9 @@ type PolicyChange struct {
 	OnMains     *bool         `json:"onMains,omitempty"`
 	// BatteryAbove: 0 takes the condition away.
 	BatteryAbove *int32 `json:"batteryAbove,omitempty"`
+	// IdleFor: "" takes the condition away.
+	IdleFor    *string `json:"idleFor,omitempty"`
+	NotMetered *bool   `json:"notMetered,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -151,6 +158,8 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.TimeZone, c.TimeZone)
 	set(&p.OnMains, c.OnMains)
 	set(&p.BatteryAbove, c.BatteryAbove)
+	set(&p.IdleFor, c.IdleFor)
+	set(&p.NotMetered, c.NotMetered)
 	set(&p.Reserve, c.Reserve)
 	set(&p.MaxPerPeer, c.MaxPerPeer)
 	set(&p.MaxPeers, c.MaxPeers)
@@ -188,7 +197,7 @@ func (p Policy) Restore() PolicyChange {
 		Amounts: p.Amounts, OnlyAmounts: true, Prices: p.Prices, OnlyPrices: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
-		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove,
+		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered,
 		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
 	}
 }
@@ -218,6 +227,7 @@ func (p Policy) Since(was Policy) string {
 		{was.Paused, p.Paused, "paused", "not paused any more"},
 		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
 		{was.OnMains, p.OnMains, "only on mains", "on battery, too"},
+		{was.NotMetered, p.NotMetered, "only where the network is not metered", "where the network is metered, too"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
 		{was.NoTunnel, p.NoTunnel, "new contracts are without a network between the clusters", "new contracts have a network between the clusters"},
 		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
@@ -261,6 +271,9 @@ func (p Policy) Since(was Policy) string {
 	if was.BatteryAbove != p.BatteryAbove {
 		parts = append(parts, fmt.Sprintf("only with batteries above %d%% → %d%%", was.BatteryAbove, p.BatteryAbove))
 	}
+	if before, now := was.IdleWords(), p.IdleWords(); before != now {
+		parts = append(parts, fmt.Sprintf("only when idle for %s → %s", cmp.Or(before, "no time"), cmp.Or(now, "no time")))
+	}
 	if before, now := HoursWords(was.Hours, was.TimeZone), HoursWords(p.Hours, p.TimeZone); before != now {
 		parts = append(parts, fmt.Sprintf("hours %s → %s", cmp.Or(before, "always"), cmp.Or(now, "always")))
 	}
@@ -291,6 +304,15 @@ func (p Policy) notice() string {
 	d, err := time.ParseDuration(p.Notice)
 	if err != nil {
 		return cmp.Or(p.Notice, "none")
+	}
+	return Span(d)
+}
+
+// IdleWords is IdleFor in words; "" without it.
+func (p Policy) IdleWords() string {
+	d, err := time.ParseDuration(p.IdleFor)
+	if err != nil {
+		return p.IdleFor
 	}
 	return Span(d)
 }
@@ -362,6 +384,9 @@ func (p Policy) Check() error {
 	}
 	if p.BatteryAbove < 0 || p.BatteryAbove > 99 {
 		return Invalid("batteryAbove", fmt.Sprint(p.BatteryAbove), "a percentage from 1 to 99, or 0 for no such condition")
+	}
+	if d, err := time.ParseDuration(cmp.Or(p.IdleFor, "1m")); err != nil || d < time.Minute || d > 24*time.Hour {
+		return Invalid("idleFor", p.IdleFor, "a time from 1m to 24h, such as 10m")
 	}
 	if p.MaxPeers < 0 || p.MaxPeers > maxPeers {
 		return Invalid("maxPeers", fmt.Sprint(p.MaxPeers), fmt.Sprintf("a number from 1 to %d, or 0 for any number", maxPeers))

@@ -40,6 +40,8 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 		}),
 			"reserve nothing → cpu 2, most per peer all → cpu 10%, most peers any → 3"},
 		{half, with(func(p *Policy) { p.OnMains, p.BatteryAbove = true, 40 }), "only on mains, only with batteries above 0% → 40%"},
+		{half, with(func(p *Policy) { p.IdleFor, p.NotMetered = "10m0s", true }), "only where the network is not metered, only when idle for no time → 10 minutes"},
+		{with(func(p *Policy) { p.IdleFor, p.NotMetered = "1h", true }), half, "where the network is metered, too, only when idle for 1 hour → no time"},
 	} {
 		if got := c.is.Since(c.was); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -86,7 +88,7 @@ func TestHoursAreReadAndWritten(t *testing.T) {
 
 func TestWhatAPolicyCannotSay(t *testing.T) {
 	for _, p := range []Policy{
-		{TimeZone: "../etc"}, {TimeZone: "Europe Berlin"}, {MaxPeers: -1}, {MaxPeers: 1001}, {BatteryAbove: 100}, {BatteryAbove: -1}, {Reserve: Resources{"cpu": "50% of free"}}, {Reserve: Resources{GPU: "1"}},
+		{TimeZone: "../etc"}, {TimeZone: "Europe Berlin"}, {MaxPeers: -1}, {MaxPeers: 1001}, {BatteryAbove: 100}, {BatteryAbove: -1}, {IdleFor: "59s"}, {IdleFor: "25h"}, {IdleFor: "often"}, {IdleFor: "-1h"}, {Reserve: Resources{"cpu": "50% of free"}}, {Reserve: Resources{GPU: "1"}},
 		{Reserve: Resources{"cpu": "1e3"}}, {MaxPerPeer: Resources{"a b": "1"}}, {MaxPerPeer: Resources{"example.com/a": "500m"}}, {Amounts: Resources{"cpu": "2 of free"}},
 		{Amounts: Resources{"cpu": "101% of free"}}, {Amounts: Resources{"cpu": "% of free"}}, {Hours: List[Hours]{{From: "09:00"}}}, {Hours: List[Hours]{{Days: List[string]{"Moon"}, From: "09:00", To: "10:00"}}},
 	} {
@@ -94,7 +96,7 @@ func TestWhatAPolicyCannotSay(t *testing.T) {
 			t.Errorf("%+v can be said", p)
 		}
 	}
-	if err := (Policy{Amounts: ShareOf("50% of free"), Reserve: Resources{"cpu": "20%", "example.com/a": "1"}, MaxPerPeer: ShareOf("10% of free"), MaxPeers: 1000, BatteryAbove: 99, TimeZone: "America/Argentina/Buenos_Aires"}).Check(); err != nil {
+	if err := (Policy{Amounts: ShareOf("50% of free"), Reserve: Resources{"cpu": "20%", "example.com/a": "1"}, MaxPerPeer: ShareOf("10% of free"), MaxPeers: 1000, BatteryAbove: 99, IdleFor: "24h", NotMetered: true, TimeZone: "America/Argentina/Buenos_Aires"}).Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -42,6 +42,7 @@ import (
 	"kith.dev/core/local/cluster"
 	"kith.dev/core/local/frontdoor"
 	"kith.dev/core/local/images"
+	"kith.dev/core/local/laptop"
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/provide/fenced"
 	"kith.dev/core/provide/hosting"
@@ -65,6 +66,7 @@ type Backend struct {
 	Uses      *cluster.Uses    // of the engine
 	Stored    *images.Store    // the images of the engine's container runtime
 	Book      *receipts.Book   // what is used under contracts; nil: nobody counts
+	Laptop    *laptop.Laptop   // whether it sleeps and is used, as the system bus says
 	Giver     *given.Giver     // what peers take of them
 	Gateway   *gateway.Gateway // nil with engine "none"
 	Front     FrontDoor        // nil without one

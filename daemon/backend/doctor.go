@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +56,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 		_ = b.awake(ctx, "kith doctor") // the checks say what is wrong
 	}
 	engine := func(ctx context.Context, report func(api.Finding)) { b.checkEngine(ctx, woken, report) }
-	groups := append([]doctor.Group{b.checkSelf, b.checkClock, engine, b.checkIngress}, b.machine(peers).Groups()...)
+	groups := append([]doctor.Group{b.checkSelf, b.checkLaptop, b.checkClock, engine, b.checkIngress}, b.machine(peers).Groups()...)
 	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
 		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)
 	}
@@ -121,6 +122,44 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 			state = api.CheckWarning
 		}
 		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: state, What: p.What, Why: p.Why, Do: p.Do})
+	}
+}
+
+// checkLaptop tells whether peers hear before this machine is suspended, and which conditions of policies it does not know enough for.
+func (b *Backend) checkLaptop(_ context.Context, report func(api.Finding)) {
+	if runtime.GOOS != "linux" || b.Laptop == nil {
+		return
+	}
+	is := b.Laptop.Now()
+	told := api.Finding{Area: api.AreaDaemon, Name: "sleep", State: api.CheckOK, What: "peers are told before this machine is suspended"}
+	if !is.Locked {
+		told.What = "peers find out by its silence, within 12 s, when this machine is suspended"
+		told.Why = "logind, which would let kithd tell them before, gives no delay lock, or does not run here"
+	}
+	report(told)
+	c := b.Cluster()
+	if c == nil {
+		return
+	}
+	for _, p := range c.Client.Now().Policies {
+		only := p.Spec.Only
+		if only == nil {
+			continue
+		}
+		for _, unknown := range []struct {
+			asked   bool
+			why, do string
+		}{
+			{only.IdleFor != nil, is.IdleUnknown, "take the condition away: kith share --policy " + p.Name + ` --idle-for ""`},
+			{only.NotMetered, is.MeteredUnknown, "take the condition away: kith share --policy " + p.Name + " --not-metered=false"},
+		} {
+			if unknown.asked && unknown.why != "" {
+				report(api.Finding{
+					Area: api.AreaDaemon, Name: "conditions", State: api.CheckWarning,
+					What: "SharingPolicy " + p.Name + " offers nothing new: whether one of its conditions is met is not known", Why: unknown.why, Do: unknown.do,
+				})
+			}
+		}
 	}
 }
 

@@ -28,6 +28,8 @@ var strategies = map[api.Strategy]v1alpha1.PodStrategy{
 	api.StrategyBoth: v1alpha1.StrategyLocalAndRemote, api.StrategyRemote: v1alpha1.StrategyRemote, api.StrategyLocal: v1alpha1.StrategyLocal,
 }
 
+var asleep = map[api.WhenAsleep]v1alpha1.WhenAsleep{api.AsleepUsual: "", api.AsleepWait: v1alpha1.AsleepWait, api.AsleepMove: v1alpha1.AsleepMove}
+
 // Offloads gives the namespaces whose pods may run at peers.
 func (b *Backend) Offloads(ctx context.Context) ([]api.Offload, error) {
 	c, err := b.cluster(ctx)
@@ -60,6 +62,11 @@ func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading
 		v.Mapping = api.MappingSameName
 	}
 	v.Spread, v.Network, v.Budget = nso.Spec.Spread, sharing.NetworkTerm(nso.Spec.Network), c.budget(nso)
+	for word, rule := range asleep {
+		if rule == nso.Spec.WhenAsleep {
+			v.Asleep = word
+		}
+	}
 	if nso.Spec.Volumes == v1alpha1.VolumesAnywhere {
 		v.Volumes = api.VolumesAnywhere
 	}
@@ -225,7 +232,7 @@ func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOp
 	}
 	isNew := err != nil
 	before := nso.DeepCopy()
-	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread, Network: sharing.Network(o.Network)}
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers, Volumes: v1alpha1.VolumesHome, Spread: o.Spread, Network: sharing.Network(o.Network), WhenAsleep: asleep[o.Asleep]}
 	if nso.Spec.Budget, err = c.budgetOf(o.Budget); err != nil {
 		return api.Offload{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	asking "kith.dev/core/agree/relations/consumer"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/relations/record"
@@ -132,7 +133,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 	k.Peer = cmp.Or(f.agreed.Peer(k.ID.String()), k.Peer) // of which the directory hears a moment later
 	p := api.Peer{
 		Name: k.Name, ID: k.ID.String(), ShortID: k.ID.Short(), Source: k.Source, Addresses: k.Addresses,
-		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), Asleep: k.Contact.Asleep, Outgoing: api.StateNone, Incoming: api.StateNone,
+		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), Asleep: k.Contact.Asleep, Suspended: k.Contact.State == presence.Suspended, Outgoing: api.StateNone, Incoming: api.StateNone,
 		Pods: api.PeerPods{Guests: f.guests[k.ID.Compact()]},
 	}
 	if c := b.Cluster(); c != nil && k.Peer != nil {

@@ -94,7 +94,10 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		v.Amounts[name] = string(amount)
 	}
 	if only := p.Spec.Only; only != nil {
-		v.OnMains, v.BatteryAbove = only.OnMains, only.BatteryAbove
+		v.OnMains, v.BatteryAbove, v.NotMetered = only.OnMains, only.BatteryAbove, only.NotMetered
+		if only.IdleFor != nil {
+			v.IdleFor = only.IdleFor.Duration.String()
+		}
 	}
 	v.Reserve, v.MaxPerPeer = written(p.Spec.Reserve), written(p.Spec.MaxPerPeer)
 	if p.Spec.MaxPeers != nil {
@@ -256,8 +259,16 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Tunnel = access(!v.NoTunnel)
 	}
 	policy.Spec.Services, policy.Spec.Catalogues = v.Services, v.Catalogues
-	if policy.Spec.Only = nil; v.OnMains || v.BatteryAbove > 0 {
-		policy.Spec.Only = &v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove}
+	only := v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove, NotMetered: v.NotMetered}
+	if v.IdleFor != "" {
+		d, err := time.ParseDuration(v.IdleFor)
+		if err != nil {
+			return api.Invalid("idleFor", v.IdleFor, sharing.IdleAllowed)
+		}
+		only.IdleFor = &metav1.Duration{Duration: d}
+	}
+	if policy.Spec.Only = nil; only != (v1alpha1.SharingConditions{}) {
+		policy.Spec.Only = &only
 	}
 	policy.Spec.Reserve, policy.Spec.MaxPerPeer = amountsOf(v.Reserve), amountsOf(v.MaxPerPeer)
 	if policy.Spec.MaxPeers = nil; v.MaxPeers > 0 {

@@ -219,3 +219,41 @@ func TestWhoMayGoWhereThereIsNoNetwork(t *testing.T) {
 		}
 	}
 }
+
+// How long pods wait at a node that is not ready: what counts is the first toleration of that taint.
+func TestPodsOfANamespaceThatWaitsOutlastASleep(t *testing.T) {
+	with := evaluator(t, "../../core/consume/offloading/testdata/policy.json")
+	notReady := func(seconds *int64) corev1.Toleration {
+		return corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds}
+	}
+	unreachable := notReady(new(int64(300)))
+	unreachable.Key = corev1.TaintNodeUnreachable
+	usual := tolerating(notReady(new(int64(300))), unreachable) // as the API server gives them before
+	for name, c := range map[string]struct {
+		spec  corev1.PodSpec
+		says  map[string]string
+		waits *int64 // of the first that counts; nil: for good
+		has   bool
+	}{
+		"waits":                       {usual, map[string]string{"kith.dev/when-asleep": "Wait"}, nil, true},
+		"says nothing":                {corev1.PodSpec{}, map[string]string{"kith.dev/when-asleep": "Wait"}, nil, true},
+		"has a word of its own":       {tolerating(notReady(new(int64(60)))), map[string]string{"kith.dev/when-asleep": "Wait"}, new(int64(60)), true},
+		"tolerates everything anyway": {tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}), map[string]string{"kith.dev/when-asleep": "Wait"}, nil, true},
+		"moves":                       {usual, map[string]string{"kith.dev/when-asleep": "Move"}, new(int64(300)), true},
+		"as usual":                    {usual, nil, new(int64(300)), true},
+		"stays at home":               {usual, map[string]string{"kith.dev/when-asleep": "Wait", "kith.dev/strategy": "Local"}, new(int64(300)), true},
+		"as usual, says nothing":      {corev1.PodSpec{}, nil, nil, false},
+	} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"kith.dev/strategy": "LocalAndRemote"}}}
+		maps.Copy(ns.Annotations, c.says)
+		got := with(t, bare(c.spec), ns)
+		i := slices.IndexFunc(got.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return (t.Key == "" || t.Key == corev1.TaintNodeNotReady) && (t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute)
+		})
+		if (i >= 0) != c.has {
+			t.Errorf("%s: %+v", name, got.Spec.Tolerations)
+		} else if c.has && (got.Spec.Tolerations[i].TolerationSeconds == nil) != (c.waits == nil) || c.waits != nil && *got.Spec.Tolerations[i].TolerationSeconds != *c.waits {
+			t.Errorf("%s: %+v", name, got.Spec.Tolerations)
+		}
+	}
+}

@@ -114,6 +114,7 @@ var All = []Rule{
 	{"SharingPolicy spec.hours[]", "they end later than they begin", "share --hours 09:00-09:00", "later than they begin", sharing("hours: [{from: '09:00', to: '09:00'}]"), "hours that end when they begin are none: a whole day is from 00:00 to 24:00", ""},
 	{"SharingPolicy spec.timeZone", "a name of the IANA's list", "share --time-zone Europe/Nowhere", "spec.timeZone", sharing("timeZone: 'Europe Berlin'"), "spec.timeZone", ""},
 	{"SharingPolicy spec.only.batteryAbove", "from 1 to 99", "share --battery-above 100", "from 1 to 99", sharing("only: {batteryAbove: 100}"), "spec.only.batteryAbove", ""},
+	{"SharingPolicy spec.only.idleFor", "from 1m to 24h", "share --idle-for 10s", "from 1m to 24h", sharing("only: {idleFor: 10s}"), "must be a duration from 1m to 24h", ""},
 	{"SharingPolicy spec.keepVolumes", "from 1h to 8760h", "share --keep-volumes 1m", "from 1h to 365d", sharing("keepVolumes: 1m"), "must be a duration from 1h to 8760h (a year)", ""},
 	{"SharingPolicy spec.notice", "from 10s to 720h", "share --notice 1s", "from 10s to 30d", sharing("notice: 1s"), "must be a duration from 10s to 720h (thirty days)", ""},
 	{"SharingPolicy spec.reofferFrom", "names of Peers, IDs, or * for all", "share --reoffer-from no_body", "no_body", sharing("reofferFrom: [no_body]"), "spec.reofferFrom[0]", ""},

@@ -116,15 +116,19 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		}
 		watch.line(l)
 		if l.Beat != nil {
+			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
+				lastWord = ""
+				one.awake()
+			}
 			one.set(func(now *Contact) {
+				if now.State == presence.Suspended {
+					return
+				}
 				if now.Cause, now.Why = "", l.Beat.Ailing; now.Why != "" {
 					now.Cause = presence.Ailing
 				}
 				now.Asleep = l.Beat.Asleep
 			})
-			if beats++; beats > heartbeatsToSleep { // it is awake: it has slept meanwhile, or did not go to sleep
-				lastWord = ""
-			}
 		}
 		if err := calm.Wait(ctx); err != nil {
 			return lastWord, err
@@ -138,9 +142,13 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		case NoticeBye:
 			lastWord = "kithd ended there"
 		case NoticeSuspending:
-			lastWord = "went to sleep"
+			lastWord = wentToSleep
+			one.set(func(now *Contact) {
+				now.State, now.Cause, now.Why, now.Asleep, now.Heard = presence.Suspended, "", wentToSleep, false, time.Now()
+			})
 		default:
 			lastWord = ""
+			one.awake()
 		}
 		select {
 		case one.heard <- Heard{ID: one.id, Notice: n}:
@@ -155,6 +163,18 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 	}
 }
 
+const wentToSleep = "went to sleep"
+
+// awake notes that one who said that it goes to sleep is there all the same.
+func (one *contact) awake() {
+	one.set(func(now *Contact) {
+		if now.State == presence.Suspended {
+			now.State, now.Why, now.Heard = presence.Reachable, "", time.Time{}
+		}
+	})
+}
+
+// gone notes the end of a stream, or of a dial. One that went to sleep stays so until it is reached: that it does not answer is no news.
 func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 	if ctx.Err() != nil {
 		return
@@ -164,12 +184,15 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		if now.Reachable() && now.Heard.IsZero() {
 			now.Heard = time.Now()
 		}
-		now.State, now.Cause, now.Why, now.Asleep = presence.Unreachable, "", lost(err, lastWord), false
+		if now.State != presence.Suspended || lastWord != "" && lastWord != wentToSleep {
+			now.State, now.Why = presence.Unreachable, lost(err, lastWord)
+		}
+		now.Cause, now.Asleep = "", false
 		switch {
 		case errors.As(err, &mismatch):
-			now.Cause = presence.OtherKey
+			now.State, now.Cause, now.Why = presence.Unreachable, presence.OtherKey, lost(err, lastWord)
 		case errors.Is(err, &Problem{Code: CodeVersion}):
-			now.Cause = presence.OtherVersion
+			now.State, now.Cause, now.Why = presence.Unreachable, presence.OtherVersion, lost(err, lastWord)
 		}
 		now.Clock, one.conn = 0, nil
 	})

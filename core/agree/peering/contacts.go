@@ -232,7 +232,7 @@ func (c *Contacts) Poke(ids ...identity.ID) {
 		if !ok || c.ctx == nil {
 			continue
 		}
-		if !one.now.Reachable() {
+		if !one.now.Reachable() && one.conn == nil {
 			one.dialNow()
 			continue
 		}

@@ -135,11 +135,13 @@ func TestGoodbyeIsSeenAtOnceAndReturnToo(t *testing.T) {
 }
 
 // The daemon is killed: no goodbye, the kernel closes its sockets.
-func TestDeathIsSeenAtOnce(t *testing.T) { seeDeath(t, "", "connection reset") }
+func TestDeathIsSeenAtOnce(t *testing.T) { seeDeath(t, "", presence.Unreachable, "connection reset") }
 
-func TestWhoSaidItGoesToSleepIsAsleep(t *testing.T) { seeDeath(t, NoticeSuspending, "went to sleep") }
+func TestWhoSaidItGoesToSleepIsAsleep(t *testing.T) {
+	seeDeath(t, NoticeSuspending, presence.Suspended, "went to sleep")
+}
 
-func seeDeath(t *testing.T, said NoticeType, why string) {
+func seeDeath(t *testing.T, said NoticeType, state presence.State, why string) {
 	alice, who := someone(t), someone(t)
 	l := &killable{Listener: listen(t, "127.0.0.1:0")}
 	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
@@ -155,7 +157,8 @@ func seeDeath(t *testing.T, said NoticeType, why string) {
 		<-c.Notices()
 	}
 	l.kill()
-	if got := becomes(t, c, who.ID(), presence.Unreachable); got.Why != why { // else it was silence that told
+	eventually(t, "the end of the stream", func() bool { got, _ := c.Contact(who.ID()); return !got.At.IsValid() })
+	if got := becomes(t, c, who.ID(), state); got.Why != why { // else it was silence that told
 		t.Errorf("%+v", got)
 	}
 	if err := <-done; err == nil {

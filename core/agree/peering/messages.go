@@ -232,6 +232,7 @@ const (
 	NoticeContractEnded   NoticeType = "contract-ended"
 	NoticeContractLowered NoticeType = "contract-lowered" // it is lowered, or to something else, or not any more: ContractRef says so
 	NoticeSuspending      NoticeType = "suspending"       // the laptop goes to sleep
+	NoticeAwake           NoticeType = "awake"            // it does not, or did, and is back
 	NoticeBye             NoticeType = "bye"              // the daemon ends
 	NoticeReceipt         NoticeType = "receipt"          // there is one of the contract to fetch (core/agree/receipts)
 )

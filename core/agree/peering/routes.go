@@ -285,6 +285,8 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	notices := s.config.Handler.Notices(ctx, caller)
+	announced, leave := s.streams.enter()
+	defer leave()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	beat := func() bool {
 		b := s.config.Beat()
@@ -317,6 +319,11 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			alive = send(presenceLine{Notice: &n})
+		case a := <-announced:
+			if alive = send(presenceLine{Notice: &a.notice}); alive {
+				acknowledged(a.ctx, conn.Conn)
+			}
+			close(a.told)
 		case <-conn.listener.quit:
 			send(presenceLine{Notice: &Notice{Type: NoticeBye, Why: "kithd ends there"}})
 			return

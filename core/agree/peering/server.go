@@ -71,6 +71,7 @@ type Server struct {
 	heartbeats sharedTicker                    // of streams whose callers are recognised
 	rechecks   sharedTicker                    // of the others: whether they are recognised meanwhile
 	listener   atomic.Pointer[limitedListener] // nil before Serve
+	streams    streams
 }
 
 // NewServer makes a server with the routes of the package comment.

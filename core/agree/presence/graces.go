@@ -20,9 +20,14 @@ type start struct {
 }
 
 var (
-	lastHeard = start{"its last sign of life", func(p Presence) (time.Time, bool) { return p.Heard, !p.Works() }}
-	lost      = start{"when it was found unreachable", func(p Presence) (time.Time, bool) { return p.Since, !p.Reachable() }}
-	met       = start{"when it was reached", func(p Presence) (time.Time, bool) { return p.Since, p.Reachable() }}
+	lastHeard = start{"its last sign of life; at once when that was that it goes to sleep", func(p Presence) (time.Time, bool) {
+		if p.State == Suspended {
+			return time.Time{}, true
+		}
+		return p.Heard, !p.Works()
+	}}
+	lost = start{"when it was found unreachable", func(p Presence) (time.Time, bool) { return p.Since, !p.Reachable() }}
+	met  = start{"when it was reached", func(p Presence) (time.Time, bool) { return p.Since, p.Reachable() }}
 )
 
 // graces is the whole table; docs/architecture.md shows it under "When a peer is gone".

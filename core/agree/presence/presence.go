@@ -16,6 +16,7 @@ const (
 	Seen        State = "seen"        // one is, which was not tried yet
 	Reachable   State = "reachable"   // its daemon answers
 	Unreachable State = "unreachable" // it does not
+	Suspended   State = "suspended"   // it said that its laptop goes to sleep, and has not shown since that it is awake
 )
 
 // Cause is why a state is not what one would expect; "" when all is well, or when nobody answers.

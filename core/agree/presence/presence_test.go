@@ -28,6 +28,7 @@ func TestGracesRunFromWhatHappened(t *testing.T) {
 		"a node whose peer ails":                {Node, ailing, at(61), 11 * time.Second},
 		"and ails on":                           {Node, ailing, at(72), 0},
 		"a node that was NotReady already":      {Node, lateNode, at(71), 0},
+		"a node whose peer went to sleep":       {Node, Presence{State: Suspended, Since: at(71), Heard: at(71)}, at(71), 0},
 		"a home that is there":                  {Home, here, at(71), none},
 		"a home that ails":                      {Home, ailing, at(90), none},
 		"a home that hangs":                     {Home, hangs, at(72), 2 * time.Second},

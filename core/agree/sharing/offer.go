@@ -14,7 +14,6 @@ import (
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/base/power"
 )
 
 // OfferInput is what an offer follows from.
@@ -35,8 +34,8 @@ type OfferInput struct {
 	// Now is when it is offered, by the clock and in the time zone of this machine; SignedBy, when a contract of it is signed at the latest. Only
 	// policies with hours look at them.
 	Now, SignedBy time.Time
-	// Power is where the power of this machine comes from. Only policies with conditions look at it.
-	Power power.State
+	// Laptop is how this machine is used now. Only policies with conditions look at it.
+	Laptop Laptop
 	// Most is the grant that the owner saw when accepting: no more is offered, and nothing that it does not name. Nil: no such limit.
 	Most *corev1.ResourceList
 }
@@ -133,13 +132,8 @@ func (in *OfferInput) closed() *Refusal {
 	if no := in.outside(); no != nil {
 		return no
 	}
-	if only := in.Policy.Spec.Only; only != nil {
-		switch battery := in.Power.Battery; {
-		case only.OnMains && !in.Power.OnMains:
-			return &Refusal{Why: api.NoOfferOnBattery, Reason: fmt.Sprintf("SharingPolicy %s offers something on mains alone, and this laptop runs on its battery", in.Policy.Name)}
-		case only.BatteryAbove > 0 && battery != power.None && battery <= int(only.BatteryAbove):
-			return &Refusal{Why: api.NoOfferBattery, Reason: fmt.Sprintf("SharingPolicy %s offers something while the battery is above %d%% alone", in.Policy.Name, only.BatteryAbove)}
-		}
+	if no := in.unmet(); no != nil {
+		return no
 	}
 	if most := in.Policy.Spec.MaxPeers; most != nil && in.Has == nil && in.Peers >= int(*most) {
 		return &Refusal{Why: api.NoOfferPeers, Reason: fmt.Sprintf("SharingPolicy %s is for %d peers at once, and so many hold contracts under it", in.Policy.Name, *most)}

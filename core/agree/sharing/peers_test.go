@@ -3,8 +3,10 @@ package sharing
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -89,13 +91,17 @@ func TestAPolicyIsForSoManyPeers(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
-	mains, half := power.State{OnMains: true, Battery: 50}, power.State{Battery: 50}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	mains, half := Laptop{Power: power.State{OnMains: true, Battery: 50}}, Laptop{Power: power.State{Battery: 50}}
+	ago := func(d time.Duration) Laptop { return Laptop{Power: mains.Power, IdleSince: now.Add(-d)} }
+	idle := &v1alpha1.SharingConditions{IdleFor: &metav1.Duration{Duration: 10 * time.Minute}}
+	unmetered := &v1alpha1.SharingConditions{NotMetered: true}
 	for name, c := range map[string]struct {
 		only *v1alpha1.SharingConditions
-		at   power.State
+		at   Laptop
 		why  api.NoOffer
 	}{
-		"none":                        {nil, power.State{}, ""},
+		"none":                        {nil, Laptop{}, ""},
 		"on mains":                    {&v1alpha1.SharingConditions{OnMains: true}, mains, ""},
 		"on battery":                  {&v1alpha1.SharingConditions{OnMains: true}, half, api.NoOfferOnBattery},
 		"the battery is full enough":  {&v1alpha1.SharingConditions{BatteryAbove: 49}, half, ""},
@@ -104,18 +110,36 @@ func TestConditions(t *testing.T) {
 		"one of two is met":           {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 60}, mains, api.NoOfferBattery},
 		"the other is":                {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, half, api.NoOfferOnBattery},
 		"both are":                    {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, mains, ""},
-		"a machine without batteries": {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 99}, power.State{OnMains: true, Battery: power.None}, ""},
+		"a machine without batteries": {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 99}, Laptop{Power: power.State{OnMains: true, Battery: power.None}}, ""},
+		"nobody is at it":             {idle, ago(10 * time.Minute), ""},
+		"somebody was a moment ago":   {idle, ago(10*time.Minute - 1), api.NoOfferInUse},
+		"its clock was put back":      {idle, ago(-time.Hour), api.NoOfferInUse},
+		"somebody is at it":           {idle, mains, api.NoOfferInUse},
+		"nobody knows who is":         {idle, Laptop{IdleSince: now.Add(-time.Hour), IdleUnknown: "logind does not run here"}, api.NoOfferNotKnown},
+		"not metered":                 {unmetered, mains, ""},
+		"metered":                     {unmetered, Laptop{Metered: true}, api.NoOfferMetered},
+		"nobody knows what it costs":  {unmetered, Laptop{MeteredUnknown: "NetworkManager does not run here"}, api.NoOfferNotKnown},
+		"nobody asks what it costs":   {idle, Laptop{IdleSince: now.Add(-time.Hour), Metered: true, MeteredUnknown: "x"}, ""},
 	} {
 		p := shared("50%", nil)
 		p.Spec.Only = c.only
-		in := OfferInput{Policy: p, Power: c.at}
+		in := OfferInput{Policy: p, Laptop: c.at, Now: now}
 		in.Supply.Nodes = list("cpu", "8", "memory", "16Gi", "pods", "100")
 		_, _, no := Weigh(in)
 		if (no == nil) != (c.why == "") || no != nil && no.Why != c.why {
 			t.Errorf("%s: %+v, want %s", name, no, c.why)
 		}
+		if unknown := c.at.IdleUnknown + c.at.MeteredUnknown; c.why == api.NoOfferNotKnown && !strings.HasSuffix(no.Reason, unknown) {
+			t.Errorf("%s: it is not said why: %s", name, no.Reason)
+		}
 	}
 	p := Default(50)
+	for _, d := range []time.Duration{0, 59 * time.Second, 25 * time.Hour, -time.Hour} {
+		p.Spec.Only = &v1alpha1.SharingConditions{IdleFor: &metav1.Duration{Duration: d}}
+		if err := Validate(p); err == nil || !strings.Contains(err.Error(), "spec.only.idleFor") {
+			t.Errorf("idle for %s: %v", d, err)
+		}
+	}
 	p.Spec.Only = &v1alpha1.SharingConditions{BatteryAbove: 100}
 	if err := Validate(p); err == nil || !strings.Contains(err.Error(), "spec.only.batteryAbove") {
 		t.Error(err)

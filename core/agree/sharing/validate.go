@@ -63,6 +63,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	if spec.Only != nil && (spec.Only.BatteryAbove < 0 || spec.Only.BatteryAbove > 99) {
 		bad("spec.only.batteryAbove", fmt.Sprint(spec.Only.BatteryAbove), "a percentage from 1 to 99")
 	}
+	if spec.Only != nil && spec.Only.IdleFor != nil && (spec.Only.IdleFor.Duration < MinIdle || spec.Only.IdleFor.Duration > MaxIdle) {
+		bad("spec.only.idleFor", spec.Only.IdleFor.Duration.String(), IdleAllowed)
+	}
 	if m := spec.MaxPeers; m != nil && (*m < 1 || *m > 1000) {
 		bad("spec.maxPeers", fmt.Sprint(*m), "a number from 1 to 1000")
 	}

@@ -57,6 +57,9 @@ const (
 	WithoutNetwork = "none"
 	// AnnotationSpread on an offloaded namespace is there, with value "true", while its pods are to be spread over home and its peers.
 	AnnotationSpread = "kith.dev/spread"
+	// AnnotationWhenAsleep on an offloaded namespace is there, with the value of its NamespaceOffloading, when that says what becomes of pods at a peer
+	// that goes to sleep.
+	AnnotationWhenAsleep = "kith.dev/when-asleep"
 	// AnnotationBudgetOpen and AnnotationBudgetClosed on an offloaded namespace are there while its budget closes peers: those that its new pods may go to,
 	// with commas, and those that no pod of it is bound to, PEER/REASON with commas. AnnotationNarrowed, with value "true", is on pods made meanwhile,
 	// AnnotationFenced on those that tolerate closed peers all the same, and so require nodes of home or of the open peers, which are its value.

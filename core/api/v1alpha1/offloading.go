@@ -102,6 +102,17 @@ type BudgetStatus struct {
 	Closed []ClosedPeer `json:"closed,omitempty"`
 }
 
+// WhenAsleep says what becomes of pods at a peer whose laptop goes to sleep.
+// +kubebuilder:validation:Enum=Wait;Move
+type WhenAsleep string
+
+const (
+	// AsleepWait: pods that are made from then on wait at a node that is not ready however long that takes, unless they say otherwise.
+	AsleepWait WhenAsleep = "Wait"
+	// AsleepMove: those that a controller makes again are evicted at once.
+	AsleepMove WhenAsleep = "Move"
+)
+
 // NamespaceOffloadingName is the only name a NamespaceOffloading may have: there is one per namespace.
 const NamespaceOffloadingName = "offloading"
 
@@ -135,6 +146,10 @@ type NamespaceOffloadingSpec struct {
 	// budget bounds what pods of the namespace may cost at peers: when it is spent, no more of them go to peers at a price until its period ends.
 	// +optional
 	Budget *NamespaceBudget `json:"budget,omitempty"`
+	// whenAsleep says what becomes of pods at a peer whose laptop goes to sleep. Without it they wait for as long as for any node that is not ready,
+	// which their tolerations say: five minutes, unless they say otherwise.
+	// +optional
+	WhenAsleep WhenAsleep `json:"whenAsleep,omitempty"`
 }
 
 // NamespaceOffloadingStatus tells what became of it.

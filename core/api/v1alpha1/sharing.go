@@ -199,6 +199,14 @@ type SharingConditions struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
 	BatteryAbove int32 `json:"batteryAbove,omitempty"`
+	// idleFor: when nobody has used its desktop for so long, from 1m to 24h, as logind knows it of the seat of its screen and keyboard. It counts from
+	// when the desktop says that it is idle. Where it is not known the condition is not met.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="must be a duration from 1m to 24h"
+	IdleFor *metav1.Duration `json:"idleFor,omitempty"`
+	// notMetered: while its network is not paid for by the amount, as NetworkManager knows it. Where it is not known the condition is not met.
+	// +optional
+	NotMetered bool `json:"notMetered,omitempty"`
 }
 
 // SharingHours are a part of some days of the week, by the clocks of a time zone. What clocks skip when they are put forward is not there; what they

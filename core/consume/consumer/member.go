@@ -149,6 +149,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.Permits.Of(ctx, namespace, peer.Name)
 		},
+		Moves:    f.Permits.Moves,
 		Reflects: func() []string { return f.reflects() },
 		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
 			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)

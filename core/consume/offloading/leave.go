@@ -75,6 +75,15 @@ type Permits struct {
 // cache may not have the NamespaceOffloading yet under which the API server admitted the pod.
 func NewPermits(cached, fresh client.Reader) *Permits { return &Permits{cached: cached, fresh: fresh} }
 
+// Moves reports whether pods of a home namespace do not wait at a peer that goes to sleep.
+func (p *Permits) Moves(ctx context.Context, namespace string) (bool, error) {
+	var nso v1alpha1.NamespaceOffloading
+	if err := p.cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return nso.Spec.WhenAsleep == v1alpha1.AsleepMove, nil
+}
+
 // Of gives the permit of a home namespace for a peer, and why it is not Granted.
 func (p *Permits) Of(ctx context.Context, namespace, peer string) (permit Permit, why string, err error) {
 	for _, reader := range []client.Reader{p.cached, p.fresh} {

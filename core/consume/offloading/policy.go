@@ -81,6 +81,15 @@ const (
     path: "/spec/topologySpreadConstraints/0/labelSelector/matchLabels/" + jsonpatch.escapeKey(k), value: object.metadata.labels[k]}))`
 )
 
+// waitAsleep has a pod wait at a node that is not ready however long that takes: a peer whose laptop sleeps may have had no time to say so. What the pod
+// itself says of such nodes stays; 300 s is what the API server gives those that say nothing (DefaultTolerationSeconds), and comes before this. Of
+// several tolerations of a taint the first one counts for evictions.
+const waitAsleep = `variables.stays || (has(object.spec.tolerations) && object.spec.tolerations.exists(t, (!has(t.effect) || t.effect == "NoExecute") &&
+  (!has(t.key) || t.key == "node.kubernetes.io/not-ready") && !(has(t.tolerationSeconds) && t.tolerationSeconds == 300))) ? [] :
+  (has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
+  + [JSONPatch{op: "add", path: "/spec/tolerations/0",
+      value: Object.spec.tolerations{key: "node.kubernetes.io/not-ready", operator: "Exists", effect: "NoExecute"}}]`
+
 // markNarrowed: what a pod tolerates is what a budget left open; markFenced: so are the nodes that it requires.
 const (
 	annotate     = `(has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])`
@@ -137,6 +146,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "volumes", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationVolumes, v1alpha1.AnnotationVolumes)},
 		{Name: "network", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationNetwork, v1alpha1.AnnotationNetwork)},
 		{Name: "evenly", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationSpread, v1alpha1.AnnotationSpread)},
+		{Name: "asleep", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationWhenAsleep, v1alpha1.AnnotationWhenAsleep)},
 		{Name: "alike", Expression: alike},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
 	}, places("object.spec")...)
@@ -158,6 +168,7 @@ func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
   (has(object.spec.topologySpreadConstraints) && size(object.spec.topologySpreadConstraints) > 0) ? [] : ` + spreadOver),
 		// Once the budget is renewed it gets the tolerations that it lacks.
 		known(`!variables.narrowed || size(variables.open) == 0 || variables.local || variables.claims || size(variables.own) > 0 ? [] : ` + markNarrowed),
+		known(`variables.asleep != "Wait" ? [] : (` + waitAsleep + `)`),
 		// One that is bound there already is to hear why it cannot run; without them it would be evicted without a word.
 		known(`variables.local ? [] : ` + tolerateNoNetwork),
 		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims && ` + notBound + ` ? [] : ` + addTolerations),

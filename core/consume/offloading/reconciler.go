@@ -233,6 +233,7 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alph
 	delete(ns.Annotations, v1alpha1.AnnotationDefaultClass)
 	delete(ns.Annotations, v1alpha1.AnnotationSpread)
 	delete(ns.Annotations, v1alpha1.AnnotationNetwork)
+	delete(ns.Annotations, v1alpha1.AnnotationWhenAsleep)
 	if nso == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 		delete(ns.Annotations, v1alpha1.AnnotationRefused)
@@ -248,6 +249,9 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, nso *v1alph
 		}
 		if spec.Spread {
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationSpread, "true")
+		}
+		if spec.WhenAsleep != "" {
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationWhenAsleep, string(spec.WhenAsleep))
 		}
 		if spec.Volumes == v1alpha1.VolumesAnywhere {
 			var classes storagev1.StorageClassList

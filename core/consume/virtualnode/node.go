@@ -64,6 +64,8 @@ type Config struct {
 	Companions Companions
 	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
 	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
+	// Moves reports whether pods of a home namespace leave the peer when it goes to sleep; nil: none do.
+	Moves func(ctx context.Context, namespace string) (bool, error)
 
 	// Reflects lists the home namespaces that may have a twin without any pods (offloading.Reflected); nil: there are none.
 	Reflects func() []string
@@ -250,7 +252,7 @@ func (n *Node) SetPresence(p presence.Presence) {
 	}
 	n.state.there = p
 	n.mu.Unlock()
-	if was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {
+	if was.State != p.State || was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {
 		n.changed.Notify()
 	}
 	if was.Works() == p.Works() {

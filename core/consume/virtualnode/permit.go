@@ -5,7 +5,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/consume/offloading"
 )
 
@@ -38,6 +41,20 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 		n.record.Event(home, corev1.EventTypeWarning, eventNotOffloaded, why)
 	}
 	return n.write(ctx, home, status)
+}
+
+// moveOn evicts a pod from a peer that went to sleep, where its namespace does not wait. A pod that nobody makes again is left to its tolerations.
+func (n *Node) moveOn(ctx context.Context, home *corev1.Pod) error {
+	if n.now().there.State != presence.Suspended || n.cfg.Moves == nil || home.DeletionTimestamp != nil || ended(&home.Status) || metav1.GetControllerOf(home) == nil {
+		return nil
+	}
+	moves, err := n.cfg.Moves(ctx, home.Namespace)
+	if err != nil || !moves {
+		return err
+	}
+	n.log.Info("pod is evicted: the peer went to sleep", "namespace", home.Namespace, "pod", home.Name)
+	n.record.Event(home, corev1.EventTypeNormal, eventMoved, n.cfg.PeerName+" went to sleep, and the namespace does not wait for it (whenAsleep: Move)")
+	return client.IgnoreNotFound(n.cfg.Home.CoreV1().Pods(home.Namespace).Delete(ctx, home.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(home.UID))}))
 }
 
 // withdraw ends all pods at the peer, or waiting on its node, of a namespace that is not offloaded. k may be of the namespace alone.

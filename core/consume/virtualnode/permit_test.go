@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
 	"kith.dev/core/consume/remote"
@@ -71,6 +72,47 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 		t.Fatal(err)
 	}
 	return n, home, events
+}
+
+// A peer goes to sleep: of a namespace that does not wait, what a controller makes again is evicted, and nothing else.
+func TestPodsLeaveAPeerThatGoesToSleepWhereTheirNamespaceDoesNotWait(t *testing.T) {
+	asleep := presence.Presence{State: presence.Suspended, Why: "went to sleep"}
+	for name, c := range map[string]struct {
+		there     presence.Presence
+		namespace string
+		change    func(*corev1.Pod)
+		leaves    bool
+	}{
+		"a pod of a controller":         {asleep, "moves", nil, true},
+		"one that nobody makes again":   {asleep, "moves", func(p *corev1.Pod) { p.OwnerReferences = nil }, false},
+		"one that has ended":            {asleep, "moves", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
+		"of a namespace that waits":     {asleep, "waits", nil, false},
+		"at a peer that is unreachable": {presence.Presence{State: presence.Unreachable}, "moves", nil, false},
+		"at a peer that is there":       {presence.Presence{State: presence.Reachable}, "moves", nil, false},
+	} {
+		pod := onNode(c.namespace, "web")
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}
+		if c.change != nil {
+			c.change(pod)
+		}
+		n, home, events := permitted(t, &askedTwins{}, map[string]offloading.Permit{c.namespace: offloading.Granted}, pod)
+		n.cfg.Moves = func(_ context.Context, namespace string) (bool, error) { return namespace == "moves", nil }
+		n.mu.Lock()
+		n.state.there = c.there // for which Heard is long ago
+		n.mu.Unlock()
+		for range 2 {
+			if err := n.moveOn(t.Context(), pod); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		_, err := home.CoreV1().Pods(c.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) != c.leaves {
+			t.Errorf("%s: %v", name, err)
+		}
+		if said := len(events.Events) > 0 && strings.Contains(<-events.Events, eventMoved); said != c.leaves {
+			t.Errorf("%s: said so: %v", name, said)
+		}
+	}
 }
 
 // A pod that may not go says why at once, and fails when its controller will not fill the cluster with others like it.

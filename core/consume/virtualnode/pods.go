@@ -26,6 +26,8 @@ const (
 	eventStatusRefused = "StatusRefused"
 	// eventRuntimeLeft: which runtime a pod has is the peer's matter, and it has another than it asks for.
 	eventRuntimeLeft = "RuntimeClassLeftOut"
+	// eventMoved: its peer went to sleep, and its namespace does not wait.
+	eventMoved = "PeerWentToSleep"
 	// eventNotOffloaded is the reason in the status too.
 	eventNotOffloaded = "NotOffloaded"
 )
@@ -62,7 +64,10 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 
 	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && n.frozen() {
-		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName)); err != nil {
+		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName, n.now().there)); err != nil {
+			return err
+		}
+		if err := n.moveOn(ctx, home); err != nil {
 			return err
 		}
 	}

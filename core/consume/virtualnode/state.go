@@ -21,7 +21,8 @@ const (
 	reasonConnected   = "PeerConnected"
 	reasonAsleep      = "PeerAsleep" // of Ready: its Kubernetes starts when a pod goes there
 	reasonUnreachable = "PeerUnreachable"
-	reasonTunnel      = "TunnelDown" // of conditions while no packet passes between home and the pods abroad
+	reasonSuspended   = "PeerSuspended" // its laptop went to sleep, as it said
+	reasonTunnel      = "TunnelDown"    // of conditions while no packet passes between home and the pods abroad
 )
 
 // state is what the node's status is made from.
@@ -62,11 +63,11 @@ func (s *state) conditions(old []corev1.NodeCondition, now time.Time) []corev1.N
 		ready.Reason, ready.Message = reasonAsleep, "the peer's Kubernetes sleeps, as nobody needs it; a pod wakes it"
 	}
 	if presence.Node.Over(s.there, now) {
-		ready.Status, ready.Reason = corev1.ConditionFalse, reasonUnreachable
+		ready.Status, ready.Reason = corev1.ConditionFalse, absence(s.there)
 	}
 	reachable := corev1.NodeCondition{Type: PeerReachable, Status: corev1.ConditionTrue, Reason: string(PeerReachable), Message: message}
 	if !s.there.Works() {
-		reachable.Status, reachable.Reason = corev1.ConditionFalse, reasonUnreachable
+		reachable.Status, reachable.Reason = corev1.ConditionFalse, absence(s.there)
 	}
 	all := []corev1.NodeCondition{ready, reachable,
 		fine(corev1.NodeMemoryPressure, "PeerKeepsTheContract", "the contract grants the memory shown"),
@@ -83,6 +84,14 @@ func (s *state) conditions(old []corev1.NodeCondition, now time.Time) []corev1.N
 		}
 	}
 	return all
+}
+
+// absence is the reason of conditions while the peer is not there.
+func absence(there presence.Presence) string {
+	if there.State == presence.Suspended {
+		return reasonSuspended
+	}
+	return reasonUnreachable
 }
 
 // network is the condition that kubelets leave to the network's provider.

@@ -47,6 +47,26 @@ func TestLostLinkShowsAtOnceAndCountsAfterGrace(t *testing.T) {
 	}
 }
 
+// The scheduler must not choose a laptop that is about to be gone, and who asks is told that it is no failure.
+func TestTheNodeOfALaptopThatGoesToSleepIsNotReadyAtOnce(t *testing.T) {
+	now := time.Now()
+	s := state{there: presence.Presence{State: presence.Suspended, Since: now, Heard: now, Why: "went to sleep"}}
+	all := s.conditions(nil, now)
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, PeerReachable} {
+		if c := conditionOf(all, kind); c.Status != corev1.ConditionFalse || c.Reason != reasonSuspended || c.Message != "went to sleep" {
+			t.Errorf("%+v", c)
+		}
+	}
+	pod := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	if c := unreachable(pod, "bob", s.there).Conditions[0]; c.Status != corev1.ConditionFalse || c.Reason != reasonSuspended || c.Message != "bob went to sleep; the pod goes on when it is awake again" {
+		t.Errorf("%+v", c)
+	}
+	s.there = presence.Presence{State: presence.Reachable}
+	if c := conditionOf(s.conditions(all, now), corev1.NodeReady); c.Status != corev1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+}
+
 // A node that were not Ready would get no pod, and nothing would wake the peer.
 func TestTheNodeOfAPeerThatSleepsIsReady(t *testing.T) {
 	s := state{there: presence.Presence{State: presence.Reachable, Asleep: true}}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/offloading"
 )
@@ -364,13 +365,16 @@ func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 
 // unreachable is the status of a pod on a node that counts as NotReady: its pods are set to not Ready, so that services send them no requests.
 // The node lifecycle controller does so only for nodes without a heartbeat, and this one has one.
-func unreachable(s corev1.PodStatus, peer string) corev1.PodStatus {
+func unreachable(s corev1.PodStatus, peer string, there presence.Presence) corev1.PodStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	c := condition(s.Conditions, corev1.PodReady)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return s
 	}
-	c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonUnreachable, peer+" cannot be reached; the pod may run on there"
+	c.Status, c.Reason, c.Message = corev1.ConditionFalse, absence(there), peer+" cannot be reached; the pod may run on there"
+	if c.Reason == reasonSuspended {
+		c.Message = peer + " went to sleep; the pod goes on when it is awake again"
+	}
 	c.LastTransitionTime = metav1.Now()
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -270,7 +271,7 @@ func TestEndOfAPodThatWasDeletedEarly(t *testing.T) {
 
 func TestUnreachablePodsAreNotReady(t *testing.T) {
 	s := running()
-	got := unreachable(s, "bob")
+	got := unreachable(s, "bob", presence.Presence{State: presence.Unreachable})
 	if readiness(got) != corev1.ConditionFalse || got.Phase != corev1.PodRunning || !got.ContainerStatuses[0].Ready {
 		t.Errorf("ready %s, phase %s", readiness(got), got.Phase)
 	}

@@ -159,9 +159,11 @@ func (b *bus) readIdle(ctx context.Context) {
 	if b.owners[login] == "" {
 		why = "logind does not run here"
 	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleHint", &idle); err != nil {
-		why = "logind does not say it: " + err.Error()
+		why = "logind knows of no desktop here"
+		b.cfg.Log.Debug(why, "err", err)
 	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleSinceHint", &micros); err != nil {
-		why = "logind does not say since when: " + err.Error()
+		why = "logind does not say since when"
+		b.cfg.Log.Debug(why, "err", err)
 	}
 	var since time.Time
 	if idle && why == "" {
@@ -177,7 +179,8 @@ func (b *bus) readMetered(ctx context.Context) {
 	if b.owners[network] == "" {
 		why = "NetworkManager does not run here"
 	} else if err := b.property(ctx, network, networkPath, network, "Metered", &metered); err != nil {
-		why = "NetworkManager does not say it: " + err.Error()
+		why = "NetworkManager does not say it"
+		b.cfg.Log.Debug(why, "err", err)
 	}
 	yes := false
 	switch metered { // NMMetered

@@ -24,10 +24,11 @@ type Config struct {
 
 // State is what is known of the machine now.
 type State struct {
-	// IdleSince is since when nobody uses the desktop; zero: somebody does. IdleUnknown is why that is not known, for people; "" when it is.
+	// IdleSince is since when nobody uses the desktop; zero: somebody does. IdleUnknown is why that is not known, for people, peers among them; ""
+	// when it is.
 	IdleSince   time.Time
 	IdleUnknown string
-	// Metered: the network is paid for by the amount. MeteredUnknown is why that is not known, for people; "" when it is.
+	// Metered: the network is paid for by the amount. MeteredUnknown is why that is not known, likewise.
 	Metered        bool
 	MeteredUnknown string
 	// Locked: a suspend waits until peers are told.
@@ -81,7 +82,7 @@ func (l *Laptop) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		l.set(func(now *State) { *now = unknown("there is no system bus: " + err.Error()) })
+		l.set(func(now *State) { *now = unknown("there is no system bus") })
 		l.cfg.Log.Debug("no system bus; it will be looked for again", "err", err)
 		if time.Since(begin) > longest {
 			growing.Reset()

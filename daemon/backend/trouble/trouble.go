@@ -48,6 +48,10 @@ func OfPeer(k directory.Known, tunnel gateway.Stats, hasTunnel bool, now time.Ti
 		}}
 	case !bound:
 		return nil
+	case k.Contact.State == presence.Suspended:
+		return []api.Problem{{
+			Severity: api.SeverityInfo, What: k.Name + " cannot be reached: its laptop went to sleep", Why: "it said so " + HowLong(now.Sub(k.Contact.Since)) + " ago", Do: "nothing: it is back when somebody wakes it up",
+		}}
 	case !k.Contact.Reachable():
 		why := k.Contact.Why
 		if !k.Contact.Since.IsZero() {

@@ -64,7 +64,7 @@ func (p *Provider) Explain(ctx context.Context, id identity.ID) (e Explained, er
 			continue
 		}
 		in := e.Now.In
-		in.Policy, in.Power = look.Policy, p.Power()
+		in.Policy, in.Laptop = look.Policy, p.Laptop()
 		in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, in.Policy, peer)
 		if _, _, no := sharing.Weigh(in); no != nil {
 			e.No[look.Policy.Name] = no

@@ -54,7 +54,7 @@ func (p *Provider) under(ctx context.Context, now *ledger.Snapshot, policy *v1al
 	in.SignedBy = in.Now.Add(holds)
 	in.Asked = corev1.ResourceList{corev1.ResourceStorage: anyStorage}
 	if policy.Spec.Only != nil {
-		in.Power = p.Power()
+		in.Laptop = p.Laptop()
 	}
 	if in.Supply, err = p.Supply(ctx); err != nil {
 		return in, err

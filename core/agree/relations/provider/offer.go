@@ -117,7 +117,7 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	in.Now = time.Now()
 	in.SignedBy = in.Now.Add(holds)
 	if in.Policy != nil && in.Policy.Spec.Only != nil {
-		in.Power = p.Power()
+		in.Laptop = p.Laptop()
 	}
 	ctr = ledger.Live(slices.DeleteFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, peer) }))
 	if ctr != nil {

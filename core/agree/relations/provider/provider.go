@@ -43,10 +43,10 @@ type Config struct {
 	Patience time.Duration // how long a question waits for an answer
 	Host     Host
 	Disk     supply.Disk
-	Power    func() power.State // where power comes from; nil: from mains
-	NoGuests string             // why guests cannot be taken in here; empty: they can
-	Company  Company            // nil: no laptop is run
-	Mode     Mode               // nil: always autonomous
+	Laptop   func() sharing.Laptop // how this machine is used; nil: on mains, and nothing else is known
+	NoGuests string                // why guests cannot be taken in here; empty: they can
+	Company  Company               // nil: no laptop is run
+	Mode     Mode                  // nil: always autonomous
 	Linker   *link.Linker
 	Notices  *Notices
 	Announce func(api.Event)
@@ -73,8 +73,11 @@ func New(cfg Config) *Provider {
 	if cfg.Mode == nil {
 		cfg.Mode = nobody{}
 	}
-	if cfg.Power == nil {
-		cfg.Power = func() power.State { return power.State{OnMains: true, Battery: power.None} }
+	if cfg.Laptop == nil {
+		cfg.Laptop = func() sharing.Laptop {
+			const nobody = "nobody watches it"
+			return sharing.Laptop{Power: power.State{OnMains: true, Battery: power.None}, IdleUnknown: nobody, MeteredUnknown: nobody}
+		}
 	}
 	if cfg.Company == nil {
 		cfg.Company = nobody{}

@@ -436,7 +436,7 @@ func TestOnBatteryNothingNewIsSigned(t *testing.T) {
 		policy.Spec.Only = &v1alpha1.SharingConditions{OnMains: true}
 		d := newWorld(t, policy)
 		plugged := true
-		d.Power = func() power.State { return power.State{OnMains: plugged, Battery: 90} }
+		d.Laptop = func() sharing.Laptop { return sharing.Laptop{Power: power.State{OnMains: plugged, Battery: 90}} }
 		alice, carol, dave := load(t), load(t), load(t)
 		amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
 		d.saysYes(t, alice, amounts)

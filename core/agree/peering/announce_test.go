@@ -1,0 +1,81 @@
+package peering
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"kith.dev/core/agree/presence"
+	"kith.dev/core/trust/identity"
+)
+
+// A laptop that says that it goes to sleep is asleep at once, though it answers, and back by its word.
+func TestWhoGoesToSleepIsAsleepAtOnceAndBackByItsWord(t *testing.T) {
+	alice, who := someone(t), someone(t)
+	first := serve(t, who, "127.0.0.1:0", Limits{})
+	first.recognised[alice.ID()] = true
+	c, _ := keep(t, alice)
+	c.Set([]Target{{ID: who.ID(), Addresses: []string{first.addr}}})
+	becomes(t, c, who.ID(), presence.Reachable)
+	for range 2 {
+		first.server.Announce(within(t, 10*time.Second), NoticeSuspending)
+		got := becomes(t, c, who.ID(), presence.Suspended)
+		if got.Why != wentToSleep || got.Heard.IsZero() || got.Works() || !presence.Node.Over(got.Presence, time.Now()) {
+			t.Errorf("%+v", got)
+		}
+		c.Poke() // it answers, and is what it said
+		first.server.Announce(within(t, 10*time.Second), NoticeAwake)
+		if got := becomes(t, c, who.ID(), presence.Reachable); got.Why != "" || !got.Works() {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// That nobody answers where one went to sleep is no news; that it ended, or is somebody else, is.
+func TestOneThatSleepsStaysAsleepUntilMoreIsKnown(t *testing.T) {
+	id := identity.ID{1}
+	c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
+	c.Set([]Target{{ID: id}})
+	one := c.all[id]
+	for what, end := range map[string]struct {
+		err   error
+		word  string
+		state presence.State
+		cause presence.Cause
+		why   string
+	}{
+		"the stream ends":           {io.EOF, wentToSleep, presence.Suspended, "", wentToSleep},
+		"a dial fails":              {errSilent, "", presence.Suspended, "", wentToSleep},
+		"it ended before":           {io.EOF, "kithd ended there", presence.Unreachable, "", "kithd ended there"},
+		"somebody else answers":     {&identity.MismatchError{}, "", presence.Unreachable, presence.OtherKey, lost(&identity.MismatchError{}, "")},
+		"it speaks another version": {&Problem{Code: CodeVersion, Message: "v9"}, "", presence.Unreachable, presence.OtherVersion, lost(&Problem{Code: CodeVersion, Message: "v9"}, "")},
+	} {
+		one.set(func(now *Contact) { now.State, now.Cause, now.Why = presence.Suspended, "", wentToSleep })
+		one.gone(t.Context(), end.err, end.word)
+		if got := state(c, id); got.State != end.state || got.Cause != end.cause || got.Why != end.why {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
+
+func TestAnAnnouncementEndsWithItsStreamsAndItsContext(t *testing.T) {
+	alice, bob := someone(t), bob(t, Limits{})
+	bob.server.Announce(within(t, 10*time.Second), NoticeSuspending) // to nobody
+	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
+	must(t, err)
+	bob.server.Announce(within(t, 10*time.Second), NoticeSuspending)
+	if n, err := s.next(nil); err != nil || n.Type != NoticeSuspending {
+		t.Errorf("%+v, %v", n, err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	bob.server.Announce(over, NoticeSuspending)
+	s.close()
+	bob.server.Announce(within(t, 10*time.Second), NoticeAwake)
+	eventually(t, "the stream is forgotten", func() bool {
+		bob.server.streams.mu.Lock()
+		defer bob.server.streams.mu.Unlock()
+		return len(bob.server.streams.all) == 0
+	})
+}
