@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -232,4 +233,110 @@ func hang(t *testing.T, l *lab.Lab) {
 	took := eventually(t, 30*time.Second, "alice's endpoints at bob are not ready", func() string { return w.onlyReady(bob, twin, bobAlone) })
 	t.Logf("alice's endpoints at bob were not ready %s after she stood still", took.Round(10*time.Millisecond))
 	goOn(alice.Thaw)
+
+	w.withLogind(bob)
+	eventually(t, 30*time.Second, "all is well before bob sleeps", well)
+	ran := w.restarts(bob, twin)
+	stop(func(ctx context.Context) error { return w.prepareForSleep(ctx, bob, true) })
+	slept := func() string { return w.sleeps(alice, "bob") }
+	took = eventually(t, 30*time.Second, "bob is asleep by his word", slept) // his beats go on, so it is not by his silence
+	t.Logf("alice knew that bob sleeps %s after logind said so", took.Round(10*time.Millisecond))
+	if err := bob.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "bob is still asleep when his connections are given up", func() string {
+		if at := peerOf(t, alice, "bob"); at.Why != "went to sleep" {
+			return at.Why
+		}
+		return slept()
+	})
+	goOn(func(ctx context.Context) error {
+		return errors.Join(bob.Thaw(ctx), w.prepareForSleep(ctx, bob, false))
+	})
+	if now := w.restarts(bob, twin); now != ran {
+		t.Errorf("restarts of bob's guests before he slept: %s; after: %s", ran, now)
+	}
+}
+
+// logind is a system bus and a logind, as python-dbusmock imitates it, inside a laptop.
+const logind = `mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'EOF'
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow send_destination="*"/><allow own="*"/></policy></busconfig>
+EOF
+dbus-daemon --config-file=/run/dbus/lab.conf --fork --nopidfile && (setsid /usr/bin/python3 -m dbusmock --system --template logind >/run/dbus/logind.log 2>&1 </dev/null &)`
+
+// withLogind gives a laptop a logind, and its daemon a start on which it finds that.
+func (w *world) withLogind(p *lab.Laptop) {
+	w.t.Helper()
+	if _, stderr, err := p.Exec(w.t.Context(), "sh", "-c", logind); err != nil {
+		w.t.Fatalf("%v: %s (scripts/deps.sh installs dbus-daemon and python3-dbusmock)", err, stderr)
+	}
+	if err := p.RestartDaemon(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	eventually(w.t, time.Minute, p.Name()+" delays suspends", func() string {
+		out, stderr, err := p.Exec(w.t.Context(), "dbus-send", "--system", "--print-reply", "--dest=org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager.ListInhibitors")
+		if err != nil || !strings.Contains(out, "Kith") {
+			return fmt.Sprintf("%s %s %v", out, stderr, err)
+		}
+		return ""
+	})
+}
+
+// prepareForSleep has the laptop's logind say that it falls asleep, or is awake again.
+func (w *world) prepareForSleep(ctx context.Context, p *lab.Laptop, starts bool) error {
+	_, stderr, err := p.Exec(ctx, "/usr/bin/python3", "-c", fmt.Sprintf(`import dbus
+dbus.Interface(dbus.SystemBus().get_object("org.freedesktop.login1", "/org/freedesktop/login1"), "org.freedesktop.DBus.Mock").EmitSignal(
+    "org.freedesktop.login1.Manager", "PrepareForSleep", "b", [bool(%d)])`, map[bool]int{true: 1}[starts]))
+	if err != nil {
+		return fmt.Errorf("logind of %s: %w: %s", p.Name(), err, stderr)
+	}
+	return nil
+}
+
+// sleeps tells what is not right unless the peer's node and the pods there are not Ready because its laptop went to sleep.
+func (w *world) sleeps(at *lab.Laptop, peer string) string {
+	c, err := w.api(at)
+	if err != nil {
+		return err.Error()
+	}
+	var node corev1.Node
+	if err := c.Get(w.t.Context(), client.ObjectKey{Name: "kith-" + peer}, &node); err != nil {
+		return err.Error()
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && (condition.Status != corev1.ConditionFalse || condition.Reason != "PeerSuspended") {
+			return fmt.Sprintf("%+v", condition)
+		}
+	}
+	pods, err := w.pods(at, "shop", client.MatchingLabels{"app": "web"})
+	if err != nil {
+		return err.Error()
+	}
+	for _, p := range pods {
+		for _, condition := range p.Status.Conditions {
+			if condition.Type == corev1.PodReady && p.Spec.NodeName == node.Name && (condition.Status != corev1.ConditionFalse || condition.Reason != "PeerSuspended") {
+				return fmt.Sprintf("%s: %+v", p.Name, condition)
+			}
+		}
+	}
+	return ""
+}
+
+// restarts names the containers of a namespace's pods, each with how often it was started anew.
+func (w *world) restarts(p *lab.Laptop, namespace string) string {
+	w.t.Helper()
+	pods, err := w.pods(p, namespace, client.MatchingLabels{"app": "web"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []string
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			all = append(all, fmt.Sprintf("%s/%s %s %d", pod.Name, c.Name, c.ContainerID, c.RestartCount))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }
