@@ -32,7 +32,7 @@ type OfferInput struct {
 	// Asked is what the peer wants; a resource left out is up to the policy.
 	Asked corev1.ResourceList
 	// Now is when it is offered, by the clock and in the time zone of this machine; SignedBy, when a contract of it is signed at the latest. Only
-	// policies with hours look at them.
+	// policies with hours, or with conditions, look at them.
 	Now, SignedBy time.Time
 	// Laptop is how this machine is used now. Only policies with conditions look at it.
 	Laptop Laptop

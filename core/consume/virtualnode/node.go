@@ -250,6 +250,9 @@ func (n *Node) SetPresence(p presence.Presence) {
 	if p.Heard = cmp.Or(p.Heard, time.Now()); !was.Works() { // as long as it does not work the grace counts from when that began
 		p.Heard = was.Heard
 	}
+	if p.State == presence.Suspended { // no grace begins after that either, as when its daemon ends before it sleeps
+		p.Heard = time.Time{}
+	}
 	n.state.there = p
 	n.mu.Unlock()
 	if was.State != p.State || was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {

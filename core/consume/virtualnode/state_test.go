@@ -61,6 +61,19 @@ func TestTheNodeOfALaptopThatGoesToSleepIsNotReadyAtOnce(t *testing.T) {
 	if c := unreachable(pod, "bob", s.there).Conditions[0]; c.Status != corev1.ConditionFalse || c.Reason != reasonSuspended || c.Message != "bob went to sleep; the pod goes on when it is awake again" {
 		t.Errorf("%+v", c)
 	}
+	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}), state: state{there: presence.Presence{State: presence.Reachable}}}
+	for _, there := range []presence.Presence{
+		{State: presence.Suspended, Heard: now},
+		{State: presence.Unreachable, Heard: now, Why: "kithd ended there"},
+		{State: presence.Reachable, Cause: presence.NotInStep},
+	} {
+		if n.SetPresence(there); !n.frozen() {
+			t.Errorf("it has a grace: %+v", n.now().there)
+		}
+	}
+	if n.SetPresence(presence.Presence{State: presence.Reachable}); n.frozen() {
+		t.Errorf("%+v", n.now().there)
+	}
 	s.there = presence.Presence{State: presence.Reachable}
 	if c := conditionOf(s.conditions(all, now), corev1.NodeReady); c.Status != corev1.ConditionTrue {
 		t.Errorf("%+v", c)
