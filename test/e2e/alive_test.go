@@ -262,7 +262,7 @@ func hang(t *testing.T, l *lab.Lab) {
 const logind = `mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'EOF'
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*"/><allow own="*"/></policy></busconfig>
+<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
 EOF
 dbus-daemon --config-file=/run/dbus/lab.conf --fork --nopidfile && (setsid /usr/bin/python3 -m dbusmock --system --template logind >/run/dbus/logind.log 2>&1 </dev/null &)`
 
