@@ -16,8 +16,8 @@ import (
 func (p commands) volumesCommand() *cobra.Command {
 	return p.Lists(&cobra.Command{
 		Use:   "volumes [PEER|NAMESPACE|NAMESPACE/CLAIM...]",
-		Short: "List the volumes of this cluster at peers, and of peers here",
-		Long: `List the volumes of this cluster at peers, and of peers here.
+		Short: "List the volumes of this cluster at peers, of peers here, and snapshots",
+		Long: `List the volumes of this cluster at peers, and of peers here; and the snapshots of this cluster's volumes (VolumeSnapshot).
 
 A volume at a peer goes when its claim is deleted: kubectl -n NAMESPACE delete pvc CLAIM. One of a peer here goes when that peer
 deletes its claim, or, when the claim went otherwise, as with the end of a contract, at the time that is shown.`,
@@ -31,6 +31,7 @@ deletes its claim, or, when the claim went otherwise, as with the end of a contr
 				Columns: []screen.Column[api.Volume]{
 					{Title: "NAMESPACE", Cell: func(v api.Volume) string { return v.Namespace }},
 					{Title: "CLAIM", Cell: func(v api.Volume) string { return v.Claim }},
+					{Title: "SNAPSHOT", Need: true, Cell: func(v api.Volume) string { return v.Snapshot }},
 					{Title: "SIZE", Cell: func(v api.Volume) string { return v.Size }},
 					{Title: "CLASS", Need: true, Cell: func(v api.Volume) string { return v.Class }},
 					{Title: "WHERE", Cell: func(v api.Volume) string {
@@ -52,8 +53,11 @@ deletes its claim, or, when the claim went otherwise, as with the end of a contr
 						return v.Phase
 					}},
 					{Title: "VOLUME", Cell: func(v api.Volume) string { return v.Volume }, Wide: true},
-				}, None: "no volume of this cluster is at a peer, and none of a peer is here",
+				}, None: "no volume of this cluster is at a peer, none of a peer is here, and there are no snapshots",
 				Notes: func(v api.Volume) []program.Note {
+					if v.Why != "" {
+						return program.Notes(v.Namespace+"/"+v.Snapshot, v.Why)
+					}
 					if v.Move == nil {
 						return nil
 					}

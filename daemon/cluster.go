@@ -332,8 +332,8 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Offloading.Purse = purse{d.receipts, c.Client.Now}
-	kept := volumes.New(c.Client, c.Fresh, c.Fleet, d.log)
-	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept, facts.NodeName), facts.NodeName
+	kept := volumes.New(c.Client, c.Fresh, c.Fleet, facts.NodeName, d.log)
+	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept), facts.NodeName
 	around, err := d.followGuests(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -22,9 +22,19 @@ type Volume struct {
 	Phase string `json:"phase"`
 	// KeptUntil is when a volume here goes whose consumer has no claim on it any more; zero for others.
 	KeptUntil time.Time `json:"keptUntil,omitzero"`
+	// Snapshot is the VolumeSnapshot that it is, of that claim's volume; "" for a volume. Size is what a volume needs that begins with it, Phase
+	// SnapshotReady or SnapshotPending, and Why what keeps it from being ready.
+	Snapshot string `json:"snapshot,omitempty"`
+	Why      string `json:"why,omitempty"`
 	// Move is how far it is on its way to another place, or why it did not get there; nil for one that stays.
 	Move *Move `json:"move,omitempty"`
 }
+
+// Phases of a snapshot.
+const (
+	SnapshotReady   = "Ready"
+	SnapshotPending = "Pending"
+)
 
 // MovePhase is how far a volume is on its way.
 type MovePhase string

@@ -25,7 +25,7 @@ import (
 	"kith.dev/core/trust/contract"
 )
 
-// Volumes gives the volumes of this cluster at peers, and of peers here.
+// Volumes gives the volumes of this cluster at peers, and of peers here, and the snapshots of this cluster's.
 func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 	c, err := b.cluster(ctx)
 	if err != nil {
@@ -51,8 +51,14 @@ func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 			list = append(list, v)
 		}
 	}
+	snapshots, err := snapshotsOf(ctx, c.Fresh)
+	if err != nil {
+		return nil, internal(err)
+	}
+	list = append(list, snapshots...)
 	slices.SortFunc(list, func(a, b api.Volume) int {
-		return cmp.Or(-strings.Compare(string(a.Direction), string(b.Direction)), strings.Compare(a.Peer, b.Peer), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Claim, b.Claim))
+		return cmp.Or(-strings.Compare(string(a.Direction), string(b.Direction)), strings.Compare(a.Peer, b.Peer), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Claim, b.Claim), strings.Compare(a.Snapshot, b.Snapshot))
 	})
 	return list, nil
 }

@@ -299,7 +299,7 @@ func (c Config) removeVolumes(ctx context.Context) error {
 }
 
 // volumesNamespace is volumes.Namespace, whose room is not linked for that.
-const volumesNamespace = v1alpha1.VirtualNodePrefix + "volumes"
+const volumesNamespace = v1alpha1.NamespaceVolumes
 
 func (c Config) removeRest(ctx context.Context) error {
 	var errs []error

@@ -20,9 +20,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
@@ -219,6 +221,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return err
 	}
 	s.apiServices = registration.APIServices()
+	kinds, err := dynamic.NewForConfig(rest)
+	if err != nil {
+		return err
+	}
+	definitions, err := apiextensions.NewForConfig(rest)
+	if err != nil {
+		return err
+	}
 	resolver := dns.Options{
 		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Pods: c.ClusterCIDR, ClusterID: c.ClusterID,
 		Kubeconfig: filepath.Join(files.Dir, "dns.kubeconfig"), ResolvConf: filepath.Join(c.DataDir, "resolv.conf"),
@@ -319,7 +329,10 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	start("objects", ready, func(ctx context.Context) error { return s.keepObjects(ctx, permitted) })
 	start("dns", permitted, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
 	start("storage", ready, func(ctx context.Context) error {
-		return storage.Run(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName, c.Agents)
+		return storage.Run(ctx, storage.Options{
+			Root: filepath.Join(c.DataDir, "storage"), Node: c.NodeName, Snapshots: filepath.Join(c.DataDir, "snapshots"), CgroupRoot: c.CgroupRoot, Agents: c.Agents,
+			Client: s.client, Kinds: kinds, Definitions: definitions.CustomResourceDefinitions(), Log: s.log,
+		})
 	})
 	start("certificates", now, s.keepCertificates)
 	if !c.Agents {

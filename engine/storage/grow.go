@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -36,23 +34,20 @@ func grows(claim *corev1.PersistentVolumeClaim) bool {
 // is done already or not, and none makes anything smaller.
 type grower struct {
 	*folders
-	client kubernetes.Interface
 	events record.EventRecorder
 	queue  workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	// Both are under the lock of the images.
 	waiting map[cache.ObjectName]bool  // those whose volumes grow between two pods
 	grown   map[cache.ObjectName]int64 // how large the volumes are that did, until the claims say so
-
-	copies sync.Mutex // one volume is copied at a time: it takes the room on the disk that it was seen to have
 }
 
 // watchGrowth has the claims of an informer grow until ctx ends. It begins before that is started.
-func watchGrowth(ctx context.Context, client kubernetes.Interface, f *folders, claims cache.SharedIndexInformer) error {
+func watchGrowth(ctx context.Context, f *folders, claims cache.SharedIndexInformer) error {
 	events := record.NewBroadcaster()
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: f.client.CoreV1().Events("")})
 	g := &grower{
-		folders: f, client: client, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
+		folders: f, events: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Provisioner}),
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Minute)),
 		waiting: map[cache.ObjectName]bool{}, grown: map[cache.ObjectName]int64{},
 	}

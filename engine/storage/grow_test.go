@@ -57,7 +57,8 @@ func sizes(t *testing.T, g *grower) (claim *corev1.PersistentVolumeClaim, of, on
 }
 
 func newGrower(f *folders, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) *grower {
-	return &grower{folders: f, client: fake.NewClientset(pv, claim), events: record.NewFakeRecorder(100),
+	f.client = fake.NewClientset(pv, claim)
+	return &grower{folders: f, events: record.NewFakeRecorder(100),
 		waiting: map[cache.ObjectName]bool{}, grown: map[cache.ObjectName]int64{}}
 }
 

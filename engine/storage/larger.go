@@ -145,13 +145,21 @@ const keptFree = 5
 // roomForCopy says why a volume is not copied: what it takes is on the disk twice until the copy is in its place.
 func roomForCopy(path string) error {
 	var file unix.Stat_t
-	var disk unix.Statfs_t
-	if err := errors.Join(unix.Lstat(path+imageSuffix, &file), unix.Statfs(filepath.Dir(path), &disk)); err != nil {
+	if err := unix.Lstat(path+imageSuffix, &file); err != nil {
 		return err
 	}
-	takes, free, kept := uint64(file.Blocks)*512, disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)/100*keptFree
+	return roomFor(uint64(file.Blocks)*512, filepath.Dir(path))
+}
+
+// roomFor says why a copy that takes so many bytes is not made on the disk of a folder.
+func roomFor(takes uint64, folder string) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(folder, &disk); err != nil {
+		return err
+	}
+	free, kept := disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)/100*keptFree
 	if free < takes+kept {
-		return fmt.Errorf("a copy of it takes %d MB for a while, and of the %d MB that are free on the disk %d stay free: make room there, and it goes on", takes/1e6, free/1e6, kept/1e6)
+		return fmt.Errorf("a copy of it takes %d MB, and of the %d MB that are free on the disk %d stay free: make room there, and it goes on", takes/1e6, free/1e6, kept/1e6)
 	}
 	return nil
 }

@@ -12,15 +12,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
@@ -43,17 +48,45 @@ type folders struct {
 	// other is a node that joined, nil where there is none of that name.
 	other func(ctx context.Context, name string) (*corev1.Node, error)
 
+	client kubernetes.Interface
+
 	images sync.Mutex      // one is made, made larger or removed at a time
 	apart  map[string]bool // those that are taken from their pods to grow, by their paths; nobody else mounts or removes them
+	taken  map[string]bool // folders that are copied, or removed, by their paths: one of both at a time; under the lock of the images
+
+	copies sync.Mutex // one volume is copied at a time: it takes the room on the disk that it was seen to have
+	stills stills
+	// snapshots is nil until there are any.
+	snapshots atomic.Pointer[snapshotter]
 }
 
-// Run provisions and deletes volumes below root until ctx ends; with agents, also on nodes that joined.
-func Run(ctx context.Context, client kubernetes.Interface, root, node string, agents bool) error {
-	if err := os.MkdirAll(root, 0o700); err != nil {
+// Options are what Run needs.
+type Options struct {
+	Root, Node string // the folder of volumes, and the node that they are on
+	Snapshots  string // the folder of their snapshots
+	CgroupRoot string // the cgroup that the kubelet was given
+	Agents     bool   // volumes are on nodes that joined, too
+
+	Client      kubernetes.Interface
+	Kinds       dynamic.Interface // for VolumeSnapshots
+	Definitions apiextensions.CustomResourceDefinitionInterface
+	Log         *slog.Logger
+}
+
+// Run provisions and deletes volumes, and their snapshots, until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	if err := os.MkdirAll(o.Root, 0o700); err != nil {
 		return fmt.Errorf("folder of volumes: %w", err)
 	}
-	f := &folders{root: root, node: node}
-	if agents {
+	if err := os.MkdirAll(o.Snapshots, 0o700); err != nil {
+		return fmt.Errorf("folder of snapshots: %w", err)
+	}
+	client := o.Client
+	f := &folders{root: o.Root, node: o.Node, client: client, stills: stillsOf(o.CgroupRoot, filepath.Join(o.Snapshots, "still"))}
+	if err := errors.Join(f.stills.letGo(), sweep(o.Root), sweep(o.Snapshots)); err != nil {
+		o.Log.Warn("what was being copied when this ended is left", "err", err)
+	}
+	if o.Agents {
 		f.other = func(ctx context.Context, name string) (*corev1.Node, error) {
 			n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
@@ -63,7 +96,7 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string, ag
 		}
 	}
 	claims := informers.NewSharedInformerFactory(client, 15*time.Minute).Core().V1().PersistentVolumeClaims().Informer()
-	if err := watchGrowth(ctx, client, f, claims); err != nil {
+	if err := watchGrowth(ctx, f, claims); err != nil {
 		return err
 	}
 	provisions := controller.NewProvisionController(ctx, client, Provisioner, f,
@@ -74,8 +107,28 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string, ag
 		controller.RateLimiter(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 	)
 	go claims.RunWithContext(ctx)
+	var snapshots sync.WaitGroup
+	snapshots.Go(func() {
+		(&snapshotter{folders: f, kinds: o.Kinds, at: o.Snapshots, log: o.Log}).keepSnapshots(ctx, o.Definitions)
+	})
+	defer snapshots.Wait()
 	provisions.Run(ctx)
 	return nil
+}
+
+// halfSuffix ends the name of what is not whole yet, or not any more.
+const halfSuffix = ".half"
+
+// sweep removes what was being made, or deleted, when this program ended.
+func sweep(folder string) error {
+	all, err := os.ReadDir(folder)
+	errs := []error{err}
+	for _, e := range all {
+		if strings.HasSuffix(e.Name(), halfSuffix) {
+			errs = append(errs, os.RemoveAll(filepath.Join(folder, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // longestName leaves room in a file's name, of 255 bytes, for what is made beside a folder.
@@ -109,20 +162,25 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 	if o.PVC.Spec.Selector != nil {
 		return nil, controller.ProvisioningFinished, fmt.Errorf("selector: storage class %s makes new volumes, it cannot select one", Class)
 	}
-	if o.PVC.Spec.DataSource != nil || o.PVC.Spec.DataSourceRef != nil {
-		return nil, controller.ProvisioningFinished, fmt.Errorf("dataSource: volumes of storage class %s begin empty, there are neither snapshots nor clones of them", Class)
+	begin, err := f.beginOf(ctx, o.PVC)
+	if err != nil {
+		return nil, controller.ProvisioningFinished, err
 	}
 	name := fmt.Sprintf("%s_%s_%s", o.PVName, o.PVC.Namespace, o.PVC.Name)
 	name = name[:min(len(name), longestName)] // the rest is for people
 	root, node, at := f.root, f.node, name
-	var err error
 	_, ofGuest := v1alpha1.ClassOfGuests(o.StorageClass.Name)
 	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {
 		node = selected
+		if begin != nil {
+			return nil, controller.ProvisioningReschedule, fmt.Errorf("dataSource: what it is to begin with is on node %s, not on %s", f.node, node)
+		}
 		if ofGuest { // its size would be no limit there
 			return nil, controller.ProvisioningReschedule, fmt.Errorf("node %s keeps no volumes of guests", node)
 		}
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
+	} else if ofGuest && begin != nil {
+		return nil, controller.ProvisioningFinished, errors.New("dataSource: volumes of guests begin empty")
 	} else if ofGuest {
 		size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
 		f.images.Lock()
@@ -130,6 +188,8 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 		if err = makeImage(ctx, filepath.Join(root, name), size.Value()); err == nil {
 			at = filepath.Join(name, inImage)
 		}
+	} else if begin != nil {
+		err = f.filledFolder(ctx, name, begin, o.PVC.Spec.Resources.Requests[corev1.ResourceStorage])
 	} else {
 		err = makeFolder(root, name)
 	}
@@ -200,6 +260,11 @@ func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 	if volume.Spec.Local == nil || filepath.Dir(volume.Spec.Local.Path) != f.root {
 		return &controller.IgnoredError{Reason: "it is no folder directly in " + f.root}
 	}
+	release, ok := f.take(volume.Spec.Local.Path)
+	if !ok {
+		return fmt.Errorf("volume %s: %w", volume.Name, errBusy)
+	}
+	defer release()
 	root, err := os.OpenRoot(f.root)
 	if err != nil {
 		return err

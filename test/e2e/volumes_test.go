@@ -209,7 +209,7 @@ allowVolumeExpansion: true
 	t.Run("what no volume can be is refused", func(t *testing.T) {
 		for name, c := range map[string][2]string{
 			"many":   {"accessModes: [ReadWriteMany]", "accessModes: ReadWriteMany is not to be had: a volume of class kith is a file system of one node"},
-			"clone":  {"accessModes: [ReadWriteOnce], dataSource: {kind: PersistentVolumeClaim, name: data-store-0}", "dataSource: volumes of class kith begin empty"},
+			"clone":  {"accessModes: [ReadWriteOnce], dataSource: {kind: PersistentVolumeClaim, name: data-" + there + "}", "is at bob, and volumes are copied at home alone"},
 			"device": {"accessModes: [ReadWriteOnce], volumeMode: Block", "volumeMode: Block is not to be had: volumes of class kith are file systems"},
 		} {
 			apply(t, alice, fmt.Sprintf(`
@@ -226,6 +226,68 @@ spec: {%s, resources: {requests: {storage: 1Mi}}}
 				return ""
 			})
 			kubectl(t, alice, "-n", "shop", "delete", "pod/"+name, "pvc/"+name)
+		}
+	})
+
+	t.Run("a snapshot is of one moment", func(t *testing.T) {
+		home := map[string]string{"store-0": "store-1", "store-1": "store-0"}[there]
+		run := func(pod string, args ...string) string {
+			t.Helper()
+			return kubectl(t, alice, append([]string{"-n", "shop", "exec", pod, "--"}, args...)...)
+		}
+		run(home, "/app", "spill", "/data/m-large", "60") // copied between the two that follow
+		writes := make(chan error, 1)
+		go func() {
+			_, _, err := alice.Exec(t.Context(), "kith-k8s", "kubectl", "-n", "shop", "exec", home, "--", "/app", "pair", "/data/a-log", "/data/z-table", "15")
+			writes <- err
+		}()
+		eventually(t, 15*time.Second, "it is written", func() string {
+			out, _, err := alice.Exec(t.Context(), "kith-k8s", "kubectl", "-n", "shop", "exec", home, "--", "/bin/cat", "/data/z-table")
+			if err != nil || out == "" {
+				return instead(out)
+			}
+			return ""
+		})
+		for name, claim := range map[string]string{"monday": "data-" + home, "abroad": "data-" + there} {
+			apply(t, alice, fmt.Sprintf("apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: %s, namespace: shop}\nspec: {source: {persistentVolumeClaimName: %s}}\n", name, claim))
+		}
+		eventually(t, time.Minute, "it is made", func() string {
+			if out := kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "monday", "-o", "jsonpath={.status.readyToUse} {.status.restoreSize}"); out != "true 300Mi" {
+				return instead(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "-o", "yaml"))
+			}
+			return ""
+		})
+		if err := <-writes; err != nil {
+			t.Error(err)
+		}
+		apply(t, alice, `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: again, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: monday}, resources: {requests: {storage: 300Mi}}}
+`+strings.Replace(strings.Replace(place("again", "shop", "alice"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: again}}]\n  containers:", 1),
+			"imagePullPolicy:", "volumeMounts: [{name: data, mountPath: /data}], imagePullPolicy:", 1))
+		waitReady(t, alice, 1, "-n", "shop", "--field-selector", "metadata.name=again")
+		var counts [3]int
+		for i, from := range [][2]string{{"again", "/data/a-log"}, {"again", "/data/z-table"}, {home, "/data/z-table"}} {
+			if _, err := fmt.Sscanf(run(from[0], "/bin/cat", from[1]), "%d", &counts[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Log("log, table, and the table where it went on:", counts)
+		if d := counts[0] - counts[1]; counts[1] == 0 || d < 0 || d > 1 || counts[2] <= counts[0] {
+			t.Errorf("log %d, table %d: of no one moment; the pod went on to %d", counts[0], counts[1], counts[2])
+		}
+		eventually(t, time.Minute, "that of a volume at a peer says why not", func() string {
+			if out := kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "abroad", "-o", "jsonpath={.status.error.message}"); !strings.Contains(out, "`kith volume move shop/data-"+there+" --to home`") {
+				return instead(out)
+			}
+			return ""
+		})
+		t.Log(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot") + kith(t, alice, "volumes"))
+		kubectl(t, alice, "-n", "shop", "delete", "pod/again", "pvc/again", "volumesnapshot/monday", "volumesnapshot/abroad")
+		if left, err := os.ReadDir(alice.Path("/var/lib/kith/k8s/snapshots")); err != nil || len(left) > 0 {
+			t.Errorf("%d left, %v", len(left), err)
 		}
 	})
 

@@ -99,6 +99,9 @@ const (
 	AnnotationMoveTo   = "kith.dev/move-to"
 	AnnotationMoveRate = "kith.dev/move-rate"
 	AnnotationMove     = "kith.dev/move"
+	// AnnotationSnapshot on a claim that stands behind one of the class kith at home names the VolumeSnapshot whose files the volume begins with, as
+	// "namespace/name". It means something in the namespace of such claims alone (NamespaceVolumes): a dataSource names none of another namespace.
+	AnnotationSnapshot = "kith.dev/snapshot"
 	// LabelContract on provider objects holds the contract's ID.
 	LabelContract = "kith.dev/contract"
 	// LabelTethered on a virtual node, with value "true", says that it is a laptop that this cluster runs. As the key of a
@@ -166,4 +169,6 @@ const (
 	ParameterClass = "class"
 	// VirtualNodePrefix starts the name of every virtual node.
 	VirtualNodePrefix = "kith-"
+	// NamespaceVolumes is where the claims are whose volumes at home stand for those of class kith.
+	NamespaceVolumes = VirtualNodePrefix + "volumes"
 )

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/snapshotv1"
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/base/queue"
 	"kith.dev/core/consume/remote"
@@ -58,13 +59,14 @@ type Controller struct {
 	client client.Client
 	fresh  client.Reader
 	peers  Peers
+	node   string // that kithd runs on, "" where that is none of the cluster
 	events events.EventRecorder
 	log    *slog.Logger
 }
 
-// New makes a Controller; fresh reads past the cache of c.
-func New(c client.Client, fresh client.Reader, peers Peers, log *slog.Logger) *Controller {
-	return &Controller{client: c, fresh: fresh, peers: peers, log: log}
+// New makes a Controller; fresh reads past the cache of c. node is the one that kithd runs on, where volumes at home can be copied.
+func New(c client.Client, fresh client.Reader, peers Peers, node string, log *slog.Logger) *Controller {
+	return &Controller{client: c, fresh: fresh, peers: peers, node: node, log: log}
 }
 
 // SetupWithManager registers the controller.
@@ -74,7 +76,10 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		MaxConcurrentReconciles: 4, NewQueue: queues.New,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, time.Minute),
 	}
-	claims := predicate.NewPredicateFuncs(func(o client.Object) bool { return waits(o.(*corev1.PersistentVolumeClaim)) })
+	claims := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		claim := o.(*corev1.PersistentVolumeClaim)
+		return waits(claim) || begins(claim)
+	})
 	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-claims").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(claims)).
 		WithOptions(options).Complete(reconcile.Func(c.claim)); err != nil {
@@ -116,7 +121,7 @@ func waits(claim *corev1.PersistentVolumeClaim) bool {
 // claim makes the volume of one claim.
 func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var claim corev1.PersistentVolumeClaim
-	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil || !waits(&claim) {
+	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil || !waits(&claim) && !begins(&claim) {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	name := "pvc-" + string(claim.UID)
@@ -128,24 +133,15 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	if err := c.fresh.Get(ctx, client.ObjectKey{Name: *claim.Spec.StorageClassName}, &class); err != nil {
 		return ctrl.Result{}, fmt.Errorf("class of claim %s: %w", r, err)
 	}
+	if class.Provisioner != v1alpha1.StorageProvisioner {
+		return ctrl.Result{}, nil
+	}
 	policy := corev1.PersistentVolumeReclaimDelete
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
 	}
 	node, of := claim.Annotations[annotationSelectedNode], class.Parameters[v1alpha1.ParameterClass]
-	peer, err := c.peerOf(ctx, node)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	var volume *corev1.PersistentVolume
-	switch err = unfit(&claim); {
-	case err != nil:
-	case peer == "":
-		volume, err = c.backed(ctx, &claim, name, of, node, policy)
-	default:
-		_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(&claim, of, sizeOf(&claim)))
-		volume = atPeer(&claim, name, of, peer, policy)
-	}
+	volume, node, err := c.provide(ctx, &claim, name, of, node, policy)
 	switch {
 	case errors.Is(err, errPending):
 		return ctrl.Result{RequeueAfter: pendingPause}, nil
@@ -165,6 +161,28 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	c.log.Info("claim has a volume", "namespace", claim.Namespace, "claim", claim.Name, "node", node)
 	c.events.Eventf(&claim, nil, corev1.EventTypeNormal, "ProvisioningSucceeded", "Provision", "its volume is at %s", node)
 	return ctrl.Result{}, nil
+}
+
+// provide has the volume of a claim made: at the node that was chosen, or, when it begins with something, where that is; and tells at which.
+func (c *Controller) provide(ctx context.Context, claim *corev1.PersistentVolumeClaim, name, of, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, string, error) {
+	from, err := c.beginOf(ctx, claim)
+	if err != nil {
+		return nil, c.node, err
+	}
+	if from != nil {
+		v, err := c.backed(ctx, claim, from, name, of, from.node, policy)
+		return v, from.node, err
+	}
+	peer, err := c.peerOf(ctx, node)
+	if err != nil {
+		return nil, node, err
+	}
+	if peer == "" {
+		v, err := c.backed(ctx, claim, nil, name, of, node, policy)
+		return v, node, err
+	}
+	_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, of, sizeOf(claim)))
+	return atPeer(claim, name, of, peer, policy), node, err
 }
 
 // peerOf names the peer that a node stands for; "" for one of home's.
@@ -256,7 +274,7 @@ func Discard(ctx context.Context, peers Peers, v *corev1.PersistentVolume) error
 }
 
 // Namespace is where the claims are whose volumes at home stand for those of class kith.
-const Namespace = v1alpha1.VirtualNodePrefix + "volumes"
+const Namespace = v1alpha1.NamespaceVolumes
 
 const pendingPause = 500 * time.Millisecond
 
@@ -292,8 +310,8 @@ func ClassAsked(classes []storagev1.StorageClass, name string) (class string, mo
 	return class, true, none == nil
 }
 
-// backed is the volume at home that stands for one of a class of this cluster on a node, "" for the default class.
-func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeClaim, name, of, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+// backed is the volume at home that stands for one of a class of this cluster on a node, "" for the default class; from is what it begins with, or nil.
+func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeClaim, from *begin, name, of, node string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
 	var classes storagev1.StorageClassList
 	if err := c.fresh.List(ctx, &classes); err != nil {
 		return nil, fmt.Errorf("storage classes: %w", err)
@@ -304,6 +322,9 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 	}
 	if err := unfitFor(claim, class); err != nil {
 		return nil, err
+	}
+	if from != nil && class.Provisioner != snapshotv1.Driver {
+		return nil, &unfitError{"dataSource: the class " + class.Name + ", which stands behind it at home, is not the built-in one: make the claim of class " + class.Name + " itself"}
 	}
 	var back corev1.PersistentVolumeClaim
 	key := client.ObjectKey{Namespace: Namespace, Name: name}
@@ -318,6 +339,7 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: sizeOf(claim)}},
 			},
 		}
+		from.write(&back)
 		if err := c.create(ctx, &back); err != nil {
 			return nil, fmt.Errorf("claim of class %s: %w", class.Name, err)
 		}

@@ -183,7 +183,7 @@ func TestAMovingVolumeDoesNotGrow(t *testing.T) {
 		t.Errorf("%v, asked %q", err, h.peers.asked)
 	}
 	claim.Status.Capacity = nil // for a moment, while another volume takes the place of the one that is there
-	m := &Mover{Controller: h.Controller, node: "alice"}
+	m := &Mover{Controller: h.Controller}
 	if err := m.size(t.Context(), &claim); err != nil {
 		t.Fatal(err)
 	}

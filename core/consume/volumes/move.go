@@ -79,15 +79,14 @@ const (
 // volume back to where it was. The copy at the new place stays, so that the next attempt has less to do.
 type Mover struct {
 	*Controller
-	node string // that kithd runs on
 
 	mu      sync.Mutex
 	running map[types.NamespacedName]*copying
 }
 
-// NewMover makes a Mover; node is the one whose volumes at home can be copied.
-func NewMover(c *Controller, node string) *Mover {
-	return &Mover{Controller: c, node: node, running: map[types.NamespacedName]*copying{}}
+// NewMover makes a Mover.
+func NewMover(c *Controller) *Mover {
+	return &Mover{Controller: c, running: map[types.NamespacedName]*copying{}}
 }
 
 // SetupWithManager registers the mover. Call it after the Controller's.

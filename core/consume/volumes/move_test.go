@@ -123,7 +123,7 @@ func (m *mover) restart() {
 	})
 	again := *m.home.Controller
 	again.client = c
-	m.moves = NewMover(&again, "alice")
+	m.moves = NewMover(&again)
 }
 
 // unless the power is lost, a request is answered.

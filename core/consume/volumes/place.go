@@ -97,7 +97,7 @@ func (m *Mover) at(ctx context.Context, claim *corev1.PersistentVolumeClaim, nod
 		return nil, err
 	}
 	if node == m.node {
-		return m.backed(ctx, claim, nameOf(claim), class, node, policy)
+		return m.backed(ctx, claim, nil, nameOf(claim), class, node, policy)
 	}
 	peer, ok := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix)
 	if !ok {

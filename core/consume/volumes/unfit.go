@@ -17,15 +17,6 @@ type unfitError struct{ why string }
 
 func (e *unfitError) Error() string { return e.why }
 
-// unfit refuses what no volume of the class kith can be. A volume that is said to have somebody's data and is empty is worse than none.
-func unfit(claim *corev1.PersistentVolumeClaim) error {
-	if claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil {
-		return nil
-	}
-	return &unfitError{"dataSource: volumes of class " + *claim.Spec.StorageClassName + " begin empty, there are neither snapshots nor clones of them; " +
-		"make the claim without it, and copy the files with a pod that has both claims"}
-}
-
 // inFolders are provisioners whose volumes are folders of one node.
 var inFolders = []string{"kith.dev/local", "rancher.io/local-path"}
 

@@ -83,7 +83,7 @@ func newHome(t *testing.T, objects ...client.Object) *home {
 	objects = append(objects, node("alice", ""), node("kith-bob", "bob"), node("kith-carol", "carol"), local, Objects()[0])
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
 	h := &home{T: t, peers: &peers{}}
-	h.Controller = New(c, c, h.peers, slog.New(slog.DiscardHandler))
+	h.Controller = New(c, c, h.peers, "alice", slog.New(slog.DiscardHandler))
 	h.events = &events.FakeRecorder{Events: make(chan string, 100)}
 	return h
 }
@@ -176,18 +176,18 @@ func TestAPeerThatGivesNoVolume(t *testing.T) {
 
 // What no volume of the class can be is said of the claim itself, and the scheduler is not sent round in circles.
 func TestWhatNoVolumeCanBeIsRefused(t *testing.T) {
-	block, group := corev1.PersistentVolumeBlock, "snapshot.storage.k8s.io"
+	block, other := corev1.PersistentVolumeBlock, "example.com"
 	for name, c := range map[string]struct {
 		ask   func(*corev1.PersistentVolumeClaimSpec)
 		nodes []string
 		word  string
 	}{
-		"a snapshot": {func(s *corev1.PersistentVolumeClaimSpec) {
-			s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "a"}
-		}, []string{"alice", "kith-bob"}, "dataSource: volumes of class kith begin empty"},
-		"a clone": {func(s *corev1.PersistentVolumeClaimSpec) {
-			s.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "a"}
-		}, []string{"alice", "kith-bob"}, "dataSource: volumes of class kith begin empty"},
+		"something of another kind": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: &other, Kind: "Book", Name: "a"}
+		}, []string{"alice", "kith-bob"}, "dataSource: volumes of class kith begin empty, with a VolumeSnapshot or"},
+		"something of another namespace": {func(s *corev1.PersistentVolumeClaimSpec) {
+			s.DataSourceRef = &corev1.TypedObjectReference{Kind: kindClaim, Name: "a", Namespace: &other}
+		}, []string{"alice"}, "dataSourceRef: volumes begin with what is in their own namespace"},
 		"many nodes": {func(s *corev1.PersistentVolumeClaimSpec) {
 			s.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		}, []string{"alice"}, "accessModes: ReadWriteMany is not to be had"},

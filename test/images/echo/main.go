@@ -40,6 +40,7 @@ var tools = map[string]func(args []string) error{
 
 	"threads": threads,
 	"spill":   spill,
+	"pair":    pair,
 	"flood":   flood,
 	"ping":    ping,
 	"raw":     raw,

@@ -55,6 +55,34 @@ func spill(args []string) error {
 	return nil
 }
 
+// pair counts in two files for so many seconds, as a database writes its log and then its table: each number is in the first before it is in the
+// second, so at no moment is the second ahead, or more than one behind.
+func pair(args []string) error {
+	if len(args) != 3 {
+		return errUse
+	}
+	seconds, err := number(args[2:])
+	if err != nil {
+		return err
+	}
+	var files [2]*os.File
+	for i := range files {
+		if files[i], err = os.Create(args[i]); err != nil {
+			return err
+		}
+		defer files[i].Close()
+	}
+	until := time.Now().Add(time.Duration(seconds) * time.Second)
+	for n := 1; time.Now().Before(until); n++ {
+		for _, f := range files {
+			if _, err := f.WriteAt(fmt.Appendf(nil, "%020d", n), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // flood asks DNS so many questions at once, and counts what comes of it.
 func flood(args []string) error {
 	n, err := number(args)

@@ -1,0 +1,131 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/snapshotv1"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// begin is what a volume at home begins with, and the node that this is on: no other has it, so nobody chooses.
+type begin struct {
+	node     string
+	snapshot string // a VolumeSnapshot, "namespace/name"
+	claim    string // or a claim of the namespace of those behind
+}
+
+// write has the claim behind a volume begin so; nil for empty.
+func (b *begin) write(back *corev1.PersistentVolumeClaim) {
+	switch {
+	case b == nil:
+	case b.snapshot != "":
+		back.Annotations[v1alpha1.AnnotationSnapshot] = b.snapshot
+	default:
+		back.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: kindClaim, Name: b.claim}
+	}
+}
+
+const kindClaim = "PersistentVolumeClaim"
+
+// begins reports whether a claim, of a class that may be of this provisioner's, has no volume yet and is to begin with something. It waits for no pod.
+func begins(claim *corev1.PersistentVolumeClaim) bool {
+	class := claim.Spec.StorageClassName
+	return (claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" &&
+		class != nil && (*class == v1alpha1.StorageClassName || strings.HasPrefix(*class, v1alpha1.StorageClassName+"-"))
+}
+
+// beginOf is what the volume of a claim is to begin with; nil for nothing. The error is an *unfitError where it never will. A volume that is said to have
+// somebody's data and is empty is worse than none.
+func (c *Controller) beginOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*begin, error) {
+	source := claim.Spec.DataSourceRef
+	if source == nil && claim.Spec.DataSource != nil {
+		source = &corev1.TypedObjectReference{APIGroup: claim.Spec.DataSource.APIGroup, Kind: claim.Spec.DataSource.Kind, Name: claim.Spec.DataSource.Name}
+	}
+	if source == nil {
+		return nil, nil
+	}
+	group := ""
+	if source.APIGroup != nil {
+		group = *source.APIGroup
+	}
+	switch {
+	case source.Namespace != nil && *source.Namespace != claim.Namespace:
+		return nil, &unfitError{"dataSourceRef: volumes begin with what is in their own namespace"}
+	case group == snapshotv1.GroupVersion.Group && source.Kind == snapshotv1.KindSnapshot:
+		return c.ofSnapshot(ctx, claim, source.Name)
+	case group == "" && source.Kind == kindClaim:
+		return c.ofClaim(ctx, claim, source.Name)
+	}
+	return nil, &unfitError{fmt.Sprintf("dataSource: volumes of class %s begin empty, with a VolumeSnapshot or with a PersistentVolumeClaim", *claim.Spec.StorageClassName)}
+}
+
+// ofSnapshot begins with a snapshot of the built-in Kubernetes. Whoever makes the volume looks again whose it is.
+func (c *Controller) ofSnapshot(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) (*begin, error) {
+	u := new(unstructured.Unstructured)
+	u.SetGroupVersionKind(snapshotv1.GroupVersion.WithKind(snapshotv1.KindSnapshot))
+	err := c.fresh.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: name}, u)
+	if meta.IsNoMatchError(err) {
+		return nil, &unfitError{"dataSource: this cluster has no VolumeSnapshots"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dataSource: %w", err)
+	}
+	snap, err := snapshotv1.Read[snapshotv1.Snapshot](u)
+	if err != nil {
+		return nil, err
+	}
+	if !snap.Status.Ready || snap.DeletionTimestamp != nil {
+		return nil, fmt.Errorf("dataSource: VolumeSnapshot %s is not ready", name)
+	}
+	if least := snap.Status.RestoreSize; least != nil {
+		if err := large(claim, *least); err != nil {
+			return nil, err
+		}
+	}
+	return &begin{node: c.node, snapshot: claim.Namespace + "/" + name}, nil
+}
+
+// ofClaim begins with what another claim has at home.
+func (c *Controller) ofClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) (*begin, error) {
+	var source corev1.PersistentVolumeClaim
+	var v corev1.PersistentVolume
+	if err := c.fresh.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: name}, &source); err != nil {
+		return nil, fmt.Errorf("dataSource: %w", err)
+	}
+	if source.Status.Phase != corev1.ClaimBound || source.Spec.VolumeName == "" {
+		return nil, fmt.Errorf("dataSource: claim %s has no volume yet", name)
+	}
+	if err := c.fresh.Get(ctx, client.ObjectKey{Name: source.Spec.VolumeName}, &v); err != nil {
+		return nil, fmt.Errorf("dataSource: volume of claim %s: %w", name, err)
+	}
+	if of := v.Spec.ClaimRef; of == nil || of.UID != source.UID {
+		return nil, fmt.Errorf("dataSource: volume %s is not that of claim %s", v.Name, name)
+	}
+	if peer := AtPeer(&v); peer != "" {
+		return nil, &unfitError{fmt.Sprintf("dataSource: the volume of claim %s is at %s, and volumes are copied at home alone: `kith volume move %s/%s --to home` first", name, peer, claim.Namespace, name)}
+	}
+	namespace, back, ok := strings.Cut(v.Annotations[annotationBacking], "/")
+	if !ok || namespace != Namespace || v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner {
+		return nil, &unfitError{fmt.Sprintf("dataSource: claim %s is of another class than kith: make this one of that class, too", name)}
+	}
+	if err := large(claim, v.Spec.Capacity[corev1.ResourceStorage]); err != nil {
+		return nil, err
+	}
+	return &begin{node: hostOf(&v), claim: back}, nil
+}
+
+// large refuses a claim that is smaller than what it is to begin with.
+func large(claim *corev1.PersistentVolumeClaim, least resource.Quantity) error {
+	if asks := claim.Spec.Resources.Requests[corev1.ResourceStorage]; asks.Cmp(least) < 0 {
+		return &unfitError{fmt.Sprintf("dataSource: the claim asks for %s, and what it is to begin with has %s", asks.String(), least.String())}
+	}
+	return nil
+}
