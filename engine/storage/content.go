@@ -26,6 +26,9 @@ import (
 // that are there says so.
 func (s *snapshotter) content(ctx context.Context, name string) error {
 	content, err := get[snapshotv1.Content](ctx, s.kinds, snapshotv1.Contents, asked{Name: name})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil || content.Spec.Driver != snapshotv1.Driver {
 		return err
 	}

@@ -133,7 +133,7 @@ func (s *snapshotter) next(ctx context.Context) bool {
 	}
 	var no *refusedError
 	switch {
-	case err == nil, apierrors.IsNotFound(err), errors.Is(err, errDeleted):
+	case err == nil, errors.Is(err, errDeleted):
 		s.queue.Forget(name)
 	case apierrors.IsConflict(err):
 		s.queue.AddAfter(name, time.Second)
@@ -153,6 +153,8 @@ func (s *snapshotter) next(ctx context.Context) bool {
 func (s *snapshotter) snapshot(ctx context.Context, name asked) error {
 	snap, err := get[snapshotv1.Snapshot](ctx, s.kinds, snapshotv1.Snapshots, name)
 	switch {
+	case apierrors.IsNotFound(err):
+		return nil
 	case err != nil:
 		return err
 	case snap.DeletionTimestamp != nil:
@@ -327,8 +329,11 @@ func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, hand
 	}()
 	// A deletion between the reading of the snapshot and this is not missed.
 	now, err := get[snapshotv1.Snapshot](ctx, s.kinds, snapshotv1.Snapshots, cache.MetaObjectToName(snap))
-	if err != nil || now.DeletionTimestamp != nil || now.UID != snap.UID {
-		return time.Time{}, errors.Join(err, errDeleted)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if now.DeletionTimestamp != nil || now.UID != snap.UID {
+		return time.Time{}, errDeleted
 	}
 	half := path + halfSuffix
 	if err := errors.Join(os.RemoveAll(half), os.Mkdir(half, 0o700)); err != nil {

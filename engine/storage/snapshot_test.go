@@ -175,6 +175,23 @@ func TestASnapshotIsOfOneMomentAndAVolumeBeginsWithIt(t *testing.T) {
 	}
 }
 
+// What is missing for a moment, as the volume of a claim is that moves, is looked for again.
+func TestASnapshotWhoseVolumeIsGoneForAMoment(t *testing.T) {
+	s := newShop(t)
+	if err := s.client.CoreV1().PersistentVolumes().Delete(t.Context(), s.volume.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(ofData)
+	s.queue.Add(monday)
+	if s.next(t.Context()); s.queue.NumRequeues(monday) != 1 {
+		t.Error("it is forgotten")
+	}
+	s.queue.Add(asked{Namespace: "shop", Name: "none"})
+	if s.next(t.Context()); s.queue.NumRequeues(asked{Namespace: "shop", Name: "none"}) != 0 {
+		t.Error("what is deleted is looked for")
+	}
+}
+
 // Whatever a kill leaves is taken away or taken up; what is whole is not made again.
 func TestASnapshotThatWasKilledInTheMiddle(t *testing.T) {
 	s := newShop(t)
