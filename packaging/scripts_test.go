@@ -232,8 +232,9 @@ func TestPurgeDeletesNothingThatIsMounted(t *testing.T) {
 		s := newScripts(t)
 		s.write("data/k8s/some", "", 0o600)
 		s.write("data/k8s/storage/pvc-1_shop-abc_data.img", "", 0o600)
+		s.write("data/k8s/snapshots/snapcontent-1/data/word", "", 0o600)
 		s.write("mounts", "/dev/sdb1 "+s.root+"/data ext4 rw 0 0\n/dev/sdc1 "+s.root+"/data-of-another/x ext4 rw 0 0\n", 0o644)
-		if said, _, err := s.run("deb/postrm.in", "purge"); err != nil || s.there("data/k8s") || !strings.Contains(said, "deleting the volume pvc-1_shop-abc_data.img") {
+		if said, _, err := s.run("deb/postrm.in", "purge"); err != nil || s.there("data/k8s") || !strings.Contains(said, "deleting the volume pvc-1_shop-abc_data.img") || !strings.Contains(said, "deleting the snapshot snapcontent-1\n") {
 			t.Errorf("%v: %s", err, said)
 		}
 	})
