@@ -38,6 +38,8 @@ deletes its claim, or, when the claim went otherwise, as with the end of a contr
 						switch {
 						case v.Direction == api.Incoming:
 							return "here, of " + v.Peer
+						case v.Snapshot != "" && v.Phase != api.SnapshotReady: // it is nowhere yet
+							return ""
 						case v.Peer == "":
 							return "at home"
 						}
