@@ -127,6 +127,25 @@ func (f facts) granted() corev1.ResourceList {
 	return f.ctr.Spec.Resources
 }
 
+// lowered reports whether the peer gave notice that it lowers what it grants.
+func (f facts) lowered() bool { return f.ctr != nil && f.ctr.Status.Lowering != nil }
+
+// lowers notes of a peer that lowers what it grants that it is not asked for more before the pause after that: it is what it takes back.
+func lowers(was *v1alpha1.Growth, f facts, now time.Time) *v1alpha1.Growth {
+	if !f.lowered() || pending(was) {
+		return was
+	}
+	is := &v1alpha1.Growth{Attempt: f.peer.Spec.Request.Attempt}
+	if was != nil {
+		is = was.DeepCopy()
+	}
+	if is.Until = notBefore(f.ctr.Status.Lowering.From.Add(first), now); is.Reason != v1alpha1.GrowthNotGranted {
+		is.Reason, is.Since = v1alpha1.GrowthNotGranted, rounded(now)
+	}
+	is.Message = clip("it lowers what it grants: " + record.Lowered(f.ctr))
+	return is
+}
+
 // pending reports whether a question for more, or less, is out.
 func pending(g *v1alpha1.Growth) bool {
 	return g != nil && (g.Reason == v1alpha1.GrowthAsked || g.Reason == v1alpha1.GrowthConfirm || g.Reason == v1alpha1.GrowthGivingBack)
@@ -251,7 +270,7 @@ func (p *plan) grow(r *room, selected []facts, contracts int, now, next time.Tim
 		default:
 			lacking = true
 			switch {
-			case f.asking || !f.there.Works(): // the answer, or its coming, brings us back
+			case f.asking || !f.there.Works() || f.lowered(): // the answer, or its coming, brings us back
 			case f.pauses(is.Growth):
 				soon(is.Growth.Until.Time)
 			case at < 0 || p.before(i, at, selected):

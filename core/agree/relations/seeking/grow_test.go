@@ -362,6 +362,53 @@ func TestWhoGrantsNoMoreIsAskedLaterAndLater(t *testing.T) {
 	})
 }
 
+// A peer that lowers what it grants is not asked for that while it does, nor at once when it has.
+func TestWhoLowersIsNotAskedForMoreAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, accepted("bob"), growing("all", 1, "8"))
+		w.answer = yes
+		w.runs(time.Hour)
+		w.come(5)
+		w.runs(time.Minute)
+		if w.granted("bob") != "5" {
+			t.Fatalf("granted %s", w.granted("bob"))
+		}
+		w.asked = nil
+		lower := func(change func(*v1alpha1.Contract)) {
+			ctr := w.client.Now().InForce("bob", v1alpha1.RoleConsumer).DeepCopy()
+			change(ctr)
+			w.do(w.client.Update(t.Context(), ctr))
+			change(ctr) // of the status, that was passed over
+			w.do(w.client.Status().Update(t.Context(), ctr))
+		}
+		one := corev1.ResourceList{"cpu": resource.MustParse("1")}
+		lower(func(ctr *v1alpha1.Contract) {
+			ctr.Status.Lowering = &v1alpha1.Lowering{Resources: one, From: metav1.NewTime(time.Now().Add(time.Hour))}
+		})
+		w.come(2)
+		w.runs(time.Hour)
+		w.expect()
+		if g := w.grown("all", "bob"); g.Reason != v1alpha1.GrowthNotGranted || !strings.HasPrefix(g.Message, "it lowers what it grants: cpu 5 → 1") {
+			t.Errorf("%+v", g)
+		}
+		w.restart()
+		w.leave(1)
+		lower(func(ctr *v1alpha1.Contract) { ctr.Spec.Resources, ctr.Status.Lowering = one, nil })
+		w.come(4)
+		w.answer = func(string) v1alpha1.RelationState { return v1alpha1.StateDeclined }
+		w.runs(first - time.Minute)
+		w.expect()
+		w.runs(5 * time.Minute)
+		if len(w.asked) != 1 {
+			t.Errorf("asked %v", w.asked)
+		}
+		w.runs(first - 5*time.Minute)
+		if len(w.asked) != 1 {
+			t.Errorf("and again: %v", w.asked)
+		}
+	})
+}
+
 func TestAnotherPeerIsAskedWhenOneGivesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := growing("all", 1, "2")

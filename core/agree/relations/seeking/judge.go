@@ -205,7 +205,9 @@ func decide(policy *v1alpha1.PeeringPolicy, selected []facts, r *room, now, next
 	contracts, open, more, changing, best := 0, "", false, -1, -1
 	for i, f := range selected {
 		s := judge(before[f.peer.Spec.ID], f, now)
-		s.Growth = follow(s.Growth, f, now)
+		if s.Growth = follow(s.Growth, f, now); r != nil && f.contract && f.peer.Spec.Request != nil {
+			s.Growth = lowers(s.Growth, f, now)
+		}
 		switch {
 		case lost(s, f, now) && f.contract:
 			p.lost = append(p.lost, f.peer)
