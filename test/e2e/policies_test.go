@@ -60,7 +60,7 @@ func TestWhatAPolicyBoundsIsBoundForPeers(t *testing.T) {
 	t.Run("when they end soon", func(t *testing.T) { refused(t, api.NoOfferCloses, "too soon for a contract") })
 	kith(t, bob, "share", "--hours", at(-2*time.Hour, 5*time.Hour), "--reserve", "cpu=100%")
 	t.Run("when all is reserved", func(t *testing.T) { refused(t, api.NoOfferNothingFree, "free") })
-	kith(t, bob, "share", "--reserve", "cpu=10%", "--max-per-peer", "cpu=150m,pods=3", "--max-peers", "1", "--on-mains")
+	kith(t, bob, "share", "--reserve", "cpu=10%", "--max-per-peer", "cpu=150m,pods=3", "--max-peers", "1", "--on-mains", "--notice", "20s")
 	t.Run("within them", func(t *testing.T) {
 		o := explain(t)
 		if o.Reason != "" || len(o.Resources) == 0 || o.Resources[0].Name != "cpu" || o.Resources[0].Offered != "150m" || o.Resources[0].Bound != api.BoundByPerPeer || o.Closes.IsZero() {
@@ -96,7 +96,60 @@ func TestWhatAPolicyBoundsIsBoundForPeers(t *testing.T) {
 		t.Log(out)
 		t.Log(kith(t, bob, "share"))
 	})
+	t.Run("less, with notice", func(t *testing.T) { loweredWithNotice(t, alice, bob) })
 	t.Run("without a tunnel", func(t *testing.T) { withoutTunnel(t, alice, bob) })
+}
+
+// loweredWithNotice has two pods of alice's run at bob, who shares less then: she is told, nothing changes before its time, and from then on one of the pods
+// has no room there.
+func loweredWithNotice(t *testing.T, alice, bob *lab.Laptop) {
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop", "--strategy", "remote")
+	apply(t, alice, strings.Replace(web(2), "cpu: 10m", "cpu: 60m", 1))
+	running := func(want int) {
+		t.Helper()
+		eventually(t, 2*time.Minute, fmt.Sprintf("%d pods run at bob", want), func() string {
+			got := kubectl(t, alice, "get", "pods", "-n", "shop", "--field-selector", "spec.nodeName=kith-bob,status.phase=Running", "-o", "name")
+			if n := len(strings.Fields(got)); n != want {
+				return got
+			}
+			return ""
+		})
+	}
+	running(2)
+	kith(t, bob, "share", "--max-per-peer", "cpu=100m,pods=3")
+	eventually(t, 10*time.Second, "alice is told", func() string {
+		if out := kith(t, alice, "contract", "show", "bob"); !strings.Contains(out, "Lowered    to cpu 100m") {
+			return out
+		}
+		return ""
+	})
+	t.Log(kith(t, alice, "contract", "show", "bob"))
+	for _, p := range []*lab.Laptop{alice, bob} {
+		if cpu := grantedAt(t, p); cpu != "150m" {
+			t.Errorf("%s has %s granted before its time", p.Name(), cpu)
+		}
+	}
+	running(2)
+	eventually(t, time.Minute, "less is signed", func() string {
+		if a, b := grantedAt(t, alice), grantedAt(t, bob); a != "100m" || b != "100m" {
+			return a + " " + b
+		}
+		return ""
+	})
+	running(1)
+	eventually(t, time.Minute, "alice's events say why", func() string {
+		got := kubectl(t, alice, "get", "events", "-n", "shop", "-o", "jsonpath={range .items[*]}{.reason} {.message}\n{end}")
+		if !strings.Contains(got, "NoLongerGranted") {
+			return got
+		}
+		return ""
+	})
+	if waits := kubectl(t, alice, "get", "pods", "-n", "shop", "--field-selector", "status.phase=Pending", "-o", "name"); len(strings.Fields(waits)) != 1 {
+		t.Errorf("another waits for room: %q", waits)
+	}
+	t.Log(kubectl(t, alice, "get", "pods", "-n", "shop", "-o", "wide"))
+	t.Log(kith(t, bob, "contract", "show", "alice"))
 }
 
 // withoutTunnel has bob run a Job of alice's with no network between the two: it gets its ConfigMap and its Secret, its log comes, and neither side has a
