@@ -46,6 +46,7 @@ type shareFlags struct {
 	listAt      string
 	reoffer     bool
 	reofferFrom string
+	each        bool
 	prices      map[string]string
 }
 
@@ -94,7 +95,8 @@ ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.
 finds this machine there asks it as anybody does, and the policy that applies to him decides.
 
 --reoffer lets peers offer on to peers of theirs what they are granted by contracts that are signed from then on; --reoffer-from offers on what providers
-of this machine grant it and let be offered on, so that pods of peers may go on to them (docs/broker.md).
+of this machine grant it and let be offered on, so that pods of peers may go on to them (docs/broker.md). With --each, peers see each of these providers
+as a node of its own beside that of this machine, and their schedulers decide by whom what runs; they learn who these providers are.
 
 --keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
 days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.
@@ -126,6 +128,7 @@ contracts that are signed from then on (docs/policies.md).`,
   kith share --price cpu=0.02EUR,memory=0.004EUR
   kith share --reoffer
   kith share --policy shop --to alice 50% --reoffer-from carol,dave
+  kith share --reoffer-from all --each
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -167,6 +170,7 @@ contracts that are signed from then on (docs/policies.md).`,
 	})
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies())
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
+	c.Flags().BoolVar(&f.each, "each", false, "peers see each of these providers as a node of its own, and choose by whom what runs")
 	c.RegisterFlagCompletionFunc("reoffer-from", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("device-runtime-class", cobra.FixedCompletions([]string{"nvidia"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
@@ -434,6 +438,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.ReofferFrom = &from
 	}
+	if given("each") {
+		change.Each = &f.each
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -575,7 +582,11 @@ var policyColumns = []screen.Column[api.Policy]{
 		if len(from) == 0 {
 			return ""
 		}
-		return "from " + strings.Join(from, ",")
+		each := ""
+		if x.Each {
+			each = "each "
+		}
+		return each + "from " + strings.Join(from, ",")
 	}},
 	{Title: "NAMES", Need: true, Cell: func(x api.Policy) string {
 		if x.SameName {

@@ -81,6 +81,8 @@ type Policy struct {
 	// ReofferFrom are providers of this machine, by IDs or by names of peers that were accepted, or * for all: what they grant, if their contracts allow it,
 	// is offered on under this policy.
 	ReofferFrom List[string] `json:"reofferFrom,omitempty"`
+	// Each: peers under this policy see each of them as a node of its own.
+	Each bool `json:"each,omitempty"`
 	// Names are those that IDs in Peers and ReofferFrom have here, by ID. It is not set, only shown, and so are Offered and Notes.
 	Names map[string]string `json:"names,omitempty"`
 	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
@@ -139,6 +141,7 @@ type PolicyChange struct {
 
 	Reoffer     *bool         `json:"reoffer,omitempty"`
 	ReofferFrom *List[string] `json:"reofferFrom,omitempty"`
+	Each        *bool         `json:"each,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -168,6 +171,9 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.Notice, c.Notice)
 	set(&p.Reoffer, c.Reoffer)
 	set(&p.ReofferFrom, c.ReofferFrom)
+	if set(&p.Each, c.Each); c.Each == nil && len(p.ReofferFrom) == 0 {
+		p.Each = false // there is nobody left to be seen
+	}
 	p.Amounts = merged(p.Amounts, c.Amounts, c.OnlyAmounts)
 	p.Prices = merged(p.Prices, c.Prices, c.OnlyPrices)
 	return p
@@ -198,7 +204,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered,
-		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom,
+		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each,
 	}
 }
 
@@ -232,6 +238,7 @@ func (p Policy) Since(was Policy) string {
 		{was.NoTunnel, p.NoTunnel, "new contracts are without a network between the clusters", "new contracts have a network between the clusters"},
 		{was.Direct, p.Direct, "guests may meet directly those at other providers", "guests meet those at other providers by way of their home"},
 		{was.Reoffer, p.Reoffer, "peers may offer on what they are granted", "peers may not offer on what they are granted"},
+		{was.Each, p.Each, "each provider is a node of its own to peers", "providers are one node to peers"},
 		{was.SameName, p.SameName, "namespaces may keep their names", "namespaces may not keep their names"},
 	} {
 		if word.was != word.is {

@@ -136,7 +136,7 @@ func (f *facts) consuming() (list []api.Problem) {
 	for _, name := range names {
 		abroad := 0
 		for i := range f.pods {
-			if f.pods[i].Spec.NodeName == v1alpha1.VirtualNodePrefix+name && !v1alpha1.Ended(f.pods[i].Status.Phase) {
+			if v1alpha1.AtPeer(f.pods[i].Spec.NodeName, name) && !v1alpha1.Ended(f.pods[i].Status.Phase) {
 				abroad++
 			}
 		}

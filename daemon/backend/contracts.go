@@ -137,7 +137,8 @@ func (b *Backend) Top(ctx context.Context) ([]api.Top, error) {
 		if pod.Labels[v1alpha1.LabelConsumer] != "" {
 			inTwin[pod.Namespace] = append(inTwin[pod.Namespace], pod)
 		} else if offloading.Abroad(pod) {
-			onNode[pod.Spec.NodeName] = append(onNode[pod.Spec.NodeName], pod)
+			peer, _ := v1alpha1.PeerOfNode(pod.Spec.NodeName)
+			onNode[v1alpha1.VirtualNode(peer)] = append(onNode[v1alpha1.VirtualNode(peer)], pod)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, measured)

@@ -64,8 +64,8 @@ func (b *Backend) Peer(ctx context.Context, ref string) (api.Peer, error) {
 type facts struct {
 	agreed  *ledger.Snapshot
 	adverts map[string]v1alpha1.Advertisement
-	used    map[string]corev1.ResourceList            // by node
-	by      map[string]map[string]corev1.ResourceList // used by node and namespace
+	used    map[string]corev1.ResourceList            // by node of a peer, with those of providers behind it
+	by      map[string]map[string]corev1.ResourceList // used by such a node and namespace
 	abroad  map[string]int                            // pods by node
 	guests  map[string]int                            // pods by compact ID of the consumer
 }
@@ -96,8 +96,9 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 		if id := pod.Labels[v1alpha1.LabelConsumer]; id != "" {
 			f.guests[id]++
 		} else if offloading.Abroad(pod) {
-			f.abroad[pod.Spec.NodeName]++
-			f.uses(pod.Spec.NodeName, pod.Namespace, requestsOf(pod))
+			peer, _ := v1alpha1.PeerOfNode(pod.Spec.NodeName)
+			f.abroad[v1alpha1.VirtualNode(peer)]++
+			f.uses(v1alpha1.VirtualNode(peer), pod.Namespace, requestsOf(pod))
 		}
 	}
 	held, err := held(ctx, c.Client, "", "")

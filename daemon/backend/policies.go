@@ -87,6 +87,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		v.Notice = sharing.Notice(p).String()
 	}
 	v.Reoffer, v.ReofferFrom = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom
+	v.Each = p.Spec.ReofferAs == v1alpha1.ReofferAsEach
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
 	}
@@ -290,6 +291,11 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	}
 	if policy.Spec.ReofferFrom = v.ReofferFrom; v.Reoffer != (policy.Spec.Reoffer == v1alpha1.AccessAllow) { // it differs
 		policy.Spec.Reoffer = access(v.Reoffer)
+	}
+	if v.Each != (policy.Spec.ReofferAs == v1alpha1.ReofferAsEach) { // it differs
+		if policy.Spec.ReofferAs = v1alpha1.ReofferAsOne; v.Each {
+			policy.Spec.ReofferAs = v1alpha1.ReofferAsEach
+		}
 	}
 	policy.Spec.KeepVolumes = nil
 	if v.KeepVolumes != "" {

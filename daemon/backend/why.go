@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -215,9 +214,10 @@ func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		p := why.Place{Laptop: node.Name, Node: node, Used: used[node.Name]}
-		if p.There, p.Peer = there[node.Name]; p.Peer {
-			p.Laptop = strings.TrimPrefix(node.Name, v1alpha1.VirtualNodePrefix)
-			if ctr := c.Client.Now().InForce(p.Laptop, v1alpha1.RoleConsumer); ctr != nil {
+		peer, _ := v1alpha1.PeerOfNode(node.Name)
+		if p.There, p.Peer = there[v1alpha1.VirtualNode(peer)]; p.Peer {
+			p.Laptop = peer
+			if ctr := c.Client.Now().InForce(peer, v1alpha1.RoleConsumer); ctr != nil {
 				p.Grants = ctr.Spec.Resources
 			}
 			p.Tunnel = !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {

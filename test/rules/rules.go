@@ -123,6 +123,8 @@ var All = []Rule{
 	{"SharingPolicy spec.tunnel", "Deny only without reoffer, reofferFrom and services", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"noTunnel":true,"reoffer":true}`, "need a tunnel", sharing("tunnel: Deny, reoffer: Allow"),
 		"reoffer, reofferFrom and services need a tunnel: they and tunnel Deny exclude each other", ""},
 	{"SharingPolicy spec.tunnel", "Allow or Deny", "", "", sharing("tunnel: Never"), "spec.tunnel", ""},
+	{"SharingPolicy spec.reofferAs", "One, or with a reofferFrom Each", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"each":true}`, "One where there is no reofferFrom", sharing("reofferAs: Each"),
+		"there is nobody to tell of without reofferFrom: reofferAs is One", ""},
 	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
 	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
 	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},

@@ -138,6 +138,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	if spec.Reoffer == v1alpha1.AccessAllow && len(spec.ReofferFrom) > 0 {
 		bad("spec.reoffer", string(spec.Reoffer), "Deny where there is a reofferFrom: what is offered on from others goes on no further")
 	}
+	if spec.ReofferAs == v1alpha1.ReofferAsEach && len(spec.ReofferFrom) == 0 {
+		bad("spec.reofferAs", string(spec.ReofferAs), "One where there is no reofferFrom: there is nobody to tell of")
+	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {
 			if !registry.MatchString(r) {

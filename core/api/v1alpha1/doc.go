@@ -167,8 +167,16 @@ const (
 	GuestStorageClass = "guests.kith.dev"
 	// ParameterClass is the parameter of a class of StorageProvisioner that names the storage class whose volumes its claims get, where they are made.
 	ParameterClass = "class"
-	// VirtualNodePrefix starts the name of every virtual node.
+	// VirtualNodePrefix starts the name of every virtual node: VirtualNode has the form.
 	VirtualNodePrefix = "kith-"
 	// NamespaceVolumes is where the claims are whose volumes at home stand for those of class kith.
 	NamespaceVolumes = VirtualNodePrefix + "volumes"
+
+	// LabelBroker on the node of a provider behind a peer names that peer, which LabelPeer does as well: it is what tells such nodes from the peer's own.
+	// LabelBehind is what the peer calls the provider, AnnotationBehind its cluster ID, in the peer's word.
+	// AnnotationVia on a guest has the ID of the cluster that is to run it, where its consumer says so.
+	AnnotationVia    = "kith.dev/via"
+	LabelBroker      = "kith.dev/broker"
+	LabelBehind      = "kith.dev/behind"
+	AnnotationBehind = "kith.dev/behind-id"
 )

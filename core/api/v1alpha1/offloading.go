@@ -204,6 +204,7 @@ type NamespaceOffloadingList struct {
 
 // OffloadedPodSpec is a pod that a consumer wants to run here.
 // +kubebuilder:validation:XValidation:rule="self.homeNamespace == oldSelf.homeNamespace && self.homeUID == oldSelf.homeUID",message="an OffloadedPod belongs to one pod at home for ever"
+// +kubebuilder:validation:XValidation:rule="has(self.via) == has(oldSelf.via) && (!has(self.via) || self.via == oldSelf.via)",message="an OffloadedPod belongs to who is to run it for ever"
 // +kubebuilder:validation:XValidation:rule="has(self.chain) == has(oldSelf.chain) && (!has(self.chain) || self.chain == oldSelf.chain)",message="an OffloadedPod belongs to the clusters of its chain for ever"
 type OffloadedPodSpec struct {
 	// homeNamespace and homeUID name the pod at the consumer; its name is the OffloadedPod's.
@@ -216,6 +217,11 @@ type OffloadedPodSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4
 	Chain []ChainLink `json:"chain,omitempty"`
+	// via is who is to run the pod, where this cluster tells the consumer of each provider whose grant it offers on: the cluster ID of one of these, or
+	// this cluster's own. Empty: whoever has room.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Via string `json:"via,omitempty"`
 	// template is the pod's metadata (labels, annotations) and spec as at home, less what cannot mean
 	// anything abroad. The provider checks and completes it.
 	// +kubebuilder:validation:Schemaless

@@ -30,6 +30,7 @@ type UnitPrice string
 // example, no other takes its place. A peer that none selects is offered nothing.
 // +kubebuilder:validation:XValidation:rule="!has(self.tunnel) || self.tunnel != 'Deny' || (!has(self.reoffer) || self.reoffer != 'Allow') && (!has(self.reofferFrom) || size(self.reofferFrom) == 0) && (!has(self.services) || size(self.services) == 0)",message="reoffer, reofferFrom and services need a tunnel: they and tunnel Deny exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reoffer) || self.reoffer != 'Allow' || !has(self.reofferFrom) || size(self.reofferFrom) == 0",message="what is offered on from others goes on no further: reoffer and reofferFrom exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.reofferAs) || self.reofferAs != 'Each' || has(self.reofferFrom) && size(self.reofferFrom) > 0",message="there is nobody to tell of without reofferFrom: reofferAs is One"
 type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
 	// +optional
@@ -137,6 +138,11 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	Tunnel Access `json:"tunnel,omitempty"`
+	// reofferAs is how peers see what is offered on: One, as more room of this cluster, whose scheduler decides what goes on; or Each, by a node for each
+	// of the providers beside that of this cluster, so that their schedulers decide. Each tells peers under this policy who these providers are.
+	// +optional
+	// +kubebuilder:default=One
+	ReofferAs ReofferAs `json:"reofferAs,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
@@ -356,3 +362,13 @@ type SharingPolicyList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []SharingPolicy `json:"items"`
 }
+
+// ReofferAs is how peers see what providers of this cluster grant it.
+// +kubebuilder:validation:Enum=One;Each
+type ReofferAs string
+
+// How peers see it.
+const (
+	ReofferAsOne  ReofferAs = "One"
+	ReofferAsEach ReofferAs = "Each"
+)

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -10,7 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -203,13 +207,47 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	if m := f.member(peer); m != nil {
 		m.node.Leave()
 	}
-	keep := func(ctx context.Context, pod *corev1.Pod) error { return offloading.Keep(ctx, f.Client, pod) }
-	err := virtualnode.Retire(bounded, f.Home, v1alpha1.VirtualNodePrefix+peer, keep, f.Log)
+	nodes, err := f.nodesOf(ctx, peer)
+	if err != nil {
+		return err
+	}
+	var retiring errgroup.Group
+	for _, node := range nodes {
+		retiring.Go(func() error { return virtualnode.Retire(bounded, f.Home, node, f.keep, f.Log) })
+	}
+	err = retiring.Wait()
 	if !f.drop(peer) || err != nil {
 		return err
 	}
 	// One that had only begun to run, after a restart for example, may have made its node after that was deleted.
-	return virtualnode.Remove(ctx, f.Home, v1alpha1.VirtualNodePrefix+peer)
+	if nodes, err = f.nodesOf(ctx, peer); err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		err = errors.Join(err, virtualnode.Remove(ctx, f.Home, node))
+	}
+	return err
+}
+
+// nodesOf are the node of a peer, and those of providers behind it.
+func (f *Fleet) nodesOf(ctx context.Context, peer string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openWithin)
+	defer cancel()
+	list, err := f.Home.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: labels.Set{v1alpha1.LabelBroker: peer}.String()})
+	if err != nil {
+		return nil, fmt.Errorf("see which nodes stand for %s: %w", peer, err)
+	}
+	nodes := []string{v1alpha1.VirtualNode(peer)}
+	for i := range list.Items {
+		if name := list.Items[i].Name; name != nodes[0] && v1alpha1.AtPeer(name, peer) {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes, nil
+}
+
+func (f *Fleet) keep(ctx context.Context, pod *corev1.Pod) error {
+	return offloading.Keep(ctx, f.Client, pod)
 }
 
 // drop stops the member of a peer, and reports whether there was one.
@@ -309,7 +347,7 @@ func (f *Fleet) Offloaded(peer, namespace, pod string) *v1alpha1.OffloadedPod {
 // Uses is what each pod of this cluster at a peer uses, as the peer says; none without a contract.
 func (f *Fleet) Uses(ctx context.Context, peer string) (map[types.NamespacedName]corev1.ResourceList, error) {
 	if m := f.member(peer); m != nil {
-		return m.endpoint.Uses(ctx)
+		return m.all.Uses(ctx)
 	}
 	return nil, nil
 }

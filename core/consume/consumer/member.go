@@ -33,7 +33,8 @@ type member struct {
 	contract  string
 	guests    atomic.Pointer[ranges] // of this cluster's pods there; never nil
 	node      *virtualnode.Node
-	endpoint  *kubelet.Node
+	endpoint  *kubelet.Node // of the peer's own node
+	all       *kubelet.Node // of no endpoint: it tells what pods use on all nodes that stand for the peer, or for a provider behind it
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
 	custom    *custom.Peer
@@ -158,6 +159,10 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, NoNetwork: noNetwork, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Grants(time.Now()), Labels: labels,
+		Endpoint: func(node string, pods virtualnode.HomePods) (int32, func(), error) {
+			return f.serve(m, peer.Name, node, pods)
+		},
+		Keep:     f.keep,
 		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
 		Onward:   func(namespace string) (remote.Onward, bool) { return f.onward(namespace, peer.Spec.ID) },
 		Recorder: recorder,
@@ -166,12 +171,27 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
+	own := m.node.OwnPods()
 	m.endpoint = &kubelet.Node{
-		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Pods: m.node.Pods, Twin: m.node.Twin,
+		Name: nodeName, Peer: peer.Name, API: there.API, Pod: own.Get, Pods: own.All, Twin: m.node.Twin,
 		Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
 	}
+	m.all = &kubelet.Node{Pod: m.node.Pod, Usage: there.Usage, Log: m.endpoint.Log}
 	f.run(m, peer.Name, noNetwork)
 	return m, nil
+}
+
+// serve serves the API of the node of a provider behind the peer.
+func (f *Fleet) serve(m *member, peer, node string, pods virtualnode.HomePods) (port int32, stop func(), err error) {
+	if port, err = f.Kubelet.Port(node); err != nil {
+		return 0, nil, err
+	}
+	endpoint := &kubelet.Node{
+		Name: node, Peer: peer, API: m.remote.API, Pod: pods.Get, Pods: pods.All, Twin: m.node.Twin,
+		Usage: m.remote.Usage, Log: f.Log.With("peer", peer),
+	}
+	f.Kubelet.Add(endpoint)
+	return port, func() { f.Kubelet.Remove(endpoint) }, nil
 }
 
 // run has the parts of a member run until it is stopped.

@@ -100,6 +100,12 @@ func daemonSetPolicy() *admissionv1.MutatingAdmissionPolicy {
 // onto is the node that a Pod is made on, or that a Binding of one is for.
 const onto = `(has(dyn(object).target) ? dyn(object).target.name : has(dyn(object).spec.nodeName) ? dyn(object).spec.nodeName : "")`
 
+// ontoOf reports whether that is the node of a peer, or of a provider behind it (v1alpha1.AtPeer).
+func ontoOf(peer string) string {
+	const node = `"` + v1alpha1.VirtualNodePrefix + `" + `
+	return onto + ` == ` + node + peer + ` || ` + onto + `.startsWith(` + node + peer + ` + ".")`
+}
+
 // refusal makes the ValidatingAdmissionPolicy (KEP-3488) that refuses pods of namespaces that are not offloaded on a virtual node,
 // whether they are made there or bound later. Its parameter is each Peer in turn: the name of a real node may begin like theirs.
 func refusal() *admissionv1.ValidatingAdmissionPolicy {
@@ -111,7 +117,7 @@ func refusal() *admissionv1.ValidatingAdmissionPolicy {
 			MatchConstraints: matching(metav1.LabelSelectorOpNotIn, core("pods", "pods/binding", "bindings"), admissionv1.Create),
 			MatchConditions:  []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
 			Validations: []admissionv1.Validation{{
-				Expression: onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
+				Expression: `!(` + ontoOf(`params.metadata.name`) + `)`,
 				MessageExpression: `object.metadata.name.startsWith("` + debuggerPrefix + `" + ` + onto + ` + "-") ? "` + strings.ReplaceAll(noNodeDebug, "NODE", `" + `+onto+` + "`) +
 					`" : "` + strings.ReplaceAll(notOffloaded, "NAMESPACE", `" + request.namespace + "`) + `"`,
 				Reason: new(metav1.StatusReasonForbidden),
@@ -145,7 +151,7 @@ func budgetRefusal() *admissionv1.ValidatingAdmissionPolicy {
 			MatchConditions:  []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
 			Variables: []admissionv1.Variable{
 				{Name: "closed", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationBudgetClosed, v1alpha1.AnnotationBudgetClosed)},
-				{Name: "here", Expression: `variables.closed.split(",").filter(c, "` + v1alpha1.VirtualNodePrefix + `" + c.split("/")[0] == ` + onto + `)`},
+				{Name: "here", Expression: `variables.closed.split(",").filter(c, ` + ontoOf(`c.split("/")[0]`) + `)`},
 			},
 			Validations: []admissionv1.Validation{{
 				Expression: `size(variables.here) == 0`,

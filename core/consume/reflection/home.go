@@ -78,12 +78,12 @@ func referenceKey(node string, it item) string {
 
 func indexReferences(o any) ([]string, error) {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !needs(pod, pod.Spec.NodeName) || pod.Spec.NodeName == "" {
+	if !ok || !needs(pod, nodeOfPeer(pod.Spec.NodeName)) || pod.Spec.NodeName == "" {
 		return nil, nil
 	}
 	var keys []string
 	for _, it := range references(pod) {
-		keys = append(keys, referenceKey(pod.Spec.NodeName, it))
+		keys = append(keys, referenceKey(nodeOfPeer(pod.Spec.NodeName), it))
 	}
 	return keys, nil
 }
@@ -226,7 +226,7 @@ func (m *member) healthy(namespace, node string, selector labels.Selector) (ther
 	for _, o := range pods {
 		switch pod, ok := o.(*corev1.Pod); {
 		case !ok || !healthy(pod) || !selector.Matches(labels.Set(pod.Labels)):
-		case pod.Spec.NodeName == node:
+		case nodeOfPeer(pod.Spec.NodeName) == node:
 			there++
 		default:
 			elsewhere++

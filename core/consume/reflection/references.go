@@ -85,7 +85,15 @@ func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
 	}
 }
 
+// nodeOfPeer is the node of the peer that a node stands for: that of a provider behind a peer is the peer's in all that is here.
+func nodeOfPeer(node string) string {
+	if peer, virtual := v1alpha1.PeerOfNode(node); virtual {
+		return v1alpha1.VirtualNode(peer)
+	}
+	return node
+}
+
 // needs says whether the pod, bound to a node, still has use for what it refers to.
 func needs(pod *corev1.Pod, node string) bool {
-	return pod.Spec.NodeName == node && !v1alpha1.Ended(pod.Status.Phase)
+	return nodeOfPeer(pod.Spec.NodeName) == node && !v1alpha1.Ended(pod.Status.Phase)
 }

@@ -125,7 +125,7 @@ func (r *Reflector) guestReady(namespace string, e *discoveryv1.Endpoint) bool {
 }
 
 func (r *Reflector) isGuest(e *discoveryv1.Endpoint) bool {
-	return e.TargetRef != nil && e.TargetRef.Kind == kinds.Pod.Name && e.NodeName != nil && *e.NodeName == r.cfg.NodeName
+	return e.TargetRef != nil && e.TargetRef.Kind == kinds.Pod.Name && e.NodeName != nil && nodeOfPeer(*e.NodeName) == r.cfg.NodeName
 }
 
 // goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,9 @@ type View struct {
 	passed map[string]string // what could not be decoded, and is passed over: by its version; of the one goroutine that reads
 
 	mu      sync.Mutex
+	parts   []Part   // as told last, once all was told
+	told    []Part   // by this stream
+	onParts []func() // see OnParts
 	fresh   bool
 	known   chan struct{} // closed at the first Synced
 	stop    context.CancelFunc
@@ -131,6 +135,48 @@ func closedFor(o *metav1.PartialObjectMetadata) string {
 	return cmp.Or(o.Labels[v1alpha1.TaintClosed], "unknown")
 }
 
+// Parts are the clusters among which the peer divides the contract; none when it tells of none. While the peer cannot be reached they are as last known,
+// and before Known nobody knows.
+func (v *View) Parts() []Part {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.parts
+}
+
+// OnParts has f called when Parts may have changed. It must be called before the view runs.
+func (v *View) OnParts(f func()) { v.onParts = append(v.onParts, f) }
+
+// takeParts: those that a stream begins with count when all was told.
+func (v *View) takeParts(gone bool, object []byte) error {
+	var is Parts
+	if !gone {
+		var err error
+		if is, err = readParts(object); err != nil {
+			return err
+		}
+	}
+	v.mu.Lock()
+	v.told = is.Parts
+	fresh := v.fresh
+	v.mu.Unlock()
+	if fresh {
+		v.showParts()
+	}
+	return nil
+}
+
+func (v *View) showParts() {
+	v.mu.Lock()
+	changed := !reflect.DeepEqual(v.parts, v.told)
+	v.parts = v.told
+	v.mu.Unlock()
+	if changed {
+		for _, f := range v.onParts {
+			f()
+		}
+	}
+}
+
 // Known is closed once all that there is was told for the first time.
 func (v *View) Known() <-chan struct{} { return v.known }
 
@@ -168,12 +214,16 @@ func (v *View) begin() {
 	for _, s := range v.stores {
 		s.Begin()
 	}
+	v.mu.Lock()
+	v.told = nil
+	v.mu.Unlock()
 }
 
 func (v *View) finish() {
 	for _, s := range v.stores {
 		s.Sweep()
 	}
+	v.showParts() // before anything is sent by them
 	there := v.there()
 	v.mu.Lock()
 	v.fresh = there
@@ -193,6 +243,8 @@ func (v *View) take(kind string, gone bool, object []byte) error {
 	switch kind {
 	case KindNamespace:
 		return v.takeTwin(gone, object)
+	case KindParts:
+		return v.takeParts(gone, object)
 	case KindClosed:
 		return take(v, v.closed, &metav1.PartialObjectMetadata{}, gone, object)
 	case "OffloadedPod":

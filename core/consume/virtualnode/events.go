@@ -145,7 +145,7 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 
 // homePod is the pod here that an event about a guest is about; nothing when there is none.
 func (m *mirror) homePod(_ context.Context, t *twin, event *corev1.Event) (none corev1.ObjectReference, err error) {
-	home := m.n.pods.Get(t.home, event.InvolvedObject.Name)
+	home := m.n.Pod(t.home, event.InvolvedObject.Name)
 	if home == nil {
 		return none, nil
 	}

@@ -95,6 +95,11 @@ type Config struct {
 
 	// Resources is what the contract grants.
 	Resources corev1.ResourceList
+	// Endpoint serves the API of the node of a provider behind the peer, whose pods these are, until stop; nil: such nodes are not made.
+	Endpoint func(node string, pods HomePods) (port int32, stop func(), err error)
+	// Keep is called with each pod of such a node before its eviction when that node goes; while it fails the pod stays. nil: nothing is to be kept.
+	Keep func(ctx context.Context, pod *corev1.Pod) error
+
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
 
@@ -115,10 +120,22 @@ const (
 	callTimeout = 15 * time.Second
 )
 
-// Node is a peer as a node of the home cluster.
+// face is a Node object of the home cluster, and what it shows.
+type face struct {
+	cfg     Config
+	log     *slog.Logger
+	of      *Node            // the peer's own, for that of a provider behind it; else nil
+	behind  string           // then: the ID of the provider
+	changed notify.Broadcast // state
+	leaving atomic.Bool      // it is about to be retired
+
+	mu    sync.Mutex
+	state state
+}
+
+// Node is a peer as a node of the home cluster, and as one for each provider behind it that it tells of.
 type Node struct {
-	cfg       Config
-	log       *slog.Logger
+	face
 	offloaded *offloadedPods // at the peer
 	view      *remote.View
 
@@ -127,14 +144,14 @@ type Node struct {
 	events *mirror
 	record record.EventRecorder
 
-	changed notify.Broadcast // state
-	leaving atomic.Bool      // it is about to be retired
+	divided notify.Broadcast // parts, or what of the peer's own is behind it
 
-	mu       sync.Mutex
-	state    state
-	twins    map[string]*twin  // by home namespace
-	finished map[key]types.UID // home pods that were let go, until the watch shows them gone
-	back     chan struct{}     // the peer can be reached again; holds one
+	// The lock of the face is for all that follows, too.
+	granted  corev1.ResourceList // by the contract
+	parts    partsNow            // written under the lock, and read without
+	twins    map[string]*twin    // by home namespace
+	finished map[key]types.UID   // home pods that were let go, until the watch shows them gone
+	back     chan struct{}       // the peer can be reached again; holds one
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
 }
@@ -171,15 +188,15 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("virtual node %s: client for the peer: %w", cfg.NodeName, err)
 	}
 	n := &Node{
-		cfg:       cfg,
-		log:       cfg.Log.With("peer", cfg.PeerName),
+		face: face{cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName),
+			state: state{there: presence.Presence{State: presence.Reachable}, resources: countable(cfg.Resources), labels: cfg.Labels}},
+		granted:   cfg.Resources,
 		offloaded: offloaded,
 		view:      cfg.View,
 		record:    cfg.Recorder,
 		twins:     map[string]*twin{},
 		finished:  map[key]types.UID{},
 		back:      make(chan struct{}, 1),
-		state:     state{there: presence.Presence{State: presence.Reachable}, resources: countable(cfg.Resources), labels: cfg.Labels},
 		queue:     queue.Of(workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
 	n.pods = newInformer(n.homePodChanged)
@@ -190,6 +207,7 @@ func New(cfg Config) (*Node, error) {
 	n.view.OnSynced(n.synced)
 	n.view.OnSynced(func() { n.queue.Add(ofNode) }) // an earlier run may have left another word
 	n.view.OnClosed(func() { n.queue.Add(ofNode) })
+	n.view.OnParts(n.divide)
 	n.view.OffloadedPods.OnChange(n.offloadedChanged)
 	n.view.Pods.OnChange(n.guestChanged)
 	n.view.Events.OnChange(n.events.ofPods)
@@ -198,7 +216,7 @@ func New(cfg Config) (*Node, error) {
 }
 
 // Name is the node's name.
-func (n *Node) Name() string { return n.cfg.NodeName }
+func (n *face) Name() string { return n.cfg.NodeName }
 
 // Run registers the node and serves its pods until ctx ends. It leaves the node and its pods where they are:
 // the next Run goes on with them, and Retire takes them away.
@@ -210,6 +228,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.adopt(ctx); err != nil {
 		return err
 	}
+	if err := n.adoptParts(ctx); err != nil {
+		return err
+	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.register(ctx, version) })
@@ -219,6 +240,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return nil // it ends with ctx only
 	})
 	group.Go(func() error { return n.watchLink(ctx) })
+	group.Go(func() error { n.keepParts(ctx, version); return nil })
 	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}) })
 	group.Go(func() error { n.events.run(ctx); return nil })
 	group.Go(func() error { return n.learnMachine(ctx) })
@@ -229,13 +251,12 @@ func (n *Node) Run(ctx context.Context) error {
 
 // Set changes what the node offers, and what is said of the machine, where that is otherwise by now.
 func (n *Node) Set(resources corev1.ResourceList, labels map[string]string) {
-	resources = countable(resources)
 	n.mu.Lock()
-	changed, relabeled := !equality.Semantic.DeepEqual(n.state.resources, resources), !maps.Equal(n.state.labels, labels)
-	n.state.resources, n.state.labels = resources, labels
+	changed, relabeled := !equality.Semantic.DeepEqual(n.granted, resources), !maps.Equal(n.state.labels, labels)
+	n.granted, n.state.labels = resources, labels
 	n.mu.Unlock()
-	if changed {
-		n.changed.Notify()
+	if changed || relabeled {
+		n.divide()
 	}
 	if relabeled {
 		n.queue.Add(ofNode)
@@ -256,14 +277,14 @@ func (n *Node) SetPresence(p presence.Presence) {
 	n.state.there = p
 	n.mu.Unlock()
 	if was.State != p.State || was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {
-		n.changed.Notify()
+		n.show()
 	}
 	if was.Works() == p.Works() {
 		return
 	}
 	n.view.Look()
 	if p.Works() {
-		n.enqueue(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
+		n.enqueue(n.Pods()) // what waits for its next attempt; what is abroad the view tells afresh by itself
 		select {
 		case n.back <- struct{}{}:
 		default:
@@ -282,7 +303,7 @@ func (n *Node) SetTunnel(why string) (changed bool) {
 	n.mu.Unlock()
 	if changed {
 		n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
-		n.changed.Notify()
+		n.show()
 		n.Recheck()
 	}
 	return changed
@@ -291,7 +312,7 @@ func (n *Node) SetTunnel(why string) (changed bool) {
 // TunnelDown is what SetTunnel said last.
 func (n *Node) TunnelDown() string { return n.now().tunnel }
 
-func (n *Node) now() state {
+func (n *face) now() state {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.state

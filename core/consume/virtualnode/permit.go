@@ -59,7 +59,7 @@ func (n *Node) moveOn(ctx context.Context, home *corev1.Pod) error {
 
 // withdraw ends all pods at the peer, or waiting on its node, of a namespace that is not offloaded. k may be of the namespace alone.
 func (n *Node) withdraw(ctx context.Context, k key, why string) error {
-	home := n.pods.Get(k.namespace, k.name)
+	home := n.Pod(k.namespace, k.name)
 	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) {
 		if err := n.stays(ctx, home, offloading.Withdrawn, why); err != nil {
 			return err

@@ -35,7 +35,7 @@ const (
 // quietFailures is how many failures in a row are not reported: RBAC in a new twin takes a moment, and links fail for moments.
 const quietFailures = 3
 
-func (n *Node) homePods() cache.ListerWatcher {
+func (n *face) homePods() cache.ListerWatcher {
 	pods := n.cfg.Home.CoreV1().Pods(metav1.NamespaceAll)
 	return selected(n.cfg.Home, fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName), pods.List, pods.Watch)
 }
@@ -45,10 +45,10 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if k == ofNode {
-		return errors.Join(n.markClosed(ctx), n.relabel(ctx))
+		return errors.Join(n.markClosed(ctx), n.relabelAll(ctx))
 	}
 	t := n.twin(k.namespace)
-	if k.name != "" && !n.pods.hasSynced.Load() {
+	if k.name != "" && !n.seesPods() {
 		return nil // each pod is queued when they are
 	}
 	permit, why, err := n.cfg.Permit(ctx, k.namespace)
@@ -62,7 +62,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.review(ctx, k.namespace, permit)
 	}
 
-	home := n.pods.Get(k.namespace, k.name)
+	home := n.Pod(k.namespace, k.name)
 	if home != nil && n.frozen() {
 		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName, n.now().there)); err != nil {
 			return err
@@ -150,6 +150,10 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 		}
 	}
 	wanted := offloadedPod(n.adapted(t, home), t.name)
+	var err error
+	if wanted.Spec.Via, err = n.via(home); err != nil {
+		return err
+	}
 	if n.cfg.Onward != nil {
 		if onward, is := n.cfg.Onward(home.Namespace); is {
 			if err := onward.Known(home.Namespace); err != nil {
@@ -158,7 +162,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 			wanted.Spec.Chain = []v1alpha1.ChainLink{onward.Link}
 		}
 	}
-	err := n.offloaded.create(ctx, wanted)
+	err = n.offloaded.create(ctx, wanted)
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)
@@ -205,7 +209,7 @@ func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.Offloade
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("look whether pod %s/%s is still at home: %w", k.namespace, k.name, err)
-	case err == nil && home.UID == abroad.Spec.HomeUID && home.Spec.NodeName == n.cfg.NodeName:
+	case err == nil && home.UID == abroad.Spec.HomeUID && v1alpha1.AtPeer(home.Spec.NodeName, n.cfg.PeerName):
 		return fmt.Errorf("pod %s/%s is at home, but not seen yet", k.namespace, k.name)
 	}
 	if err := goneIsFine(n.offloaded.delete(ctx, abroad)); err != nil {
@@ -249,7 +253,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pods.Get(home.Namespace, home.Name) != nil { // else the watch was faster
+	if n.Pod(home.Namespace, home.Name) != nil { // else the watch was faster
 		n.finished[keyOf(home)] = home.UID
 	}
 	return nil

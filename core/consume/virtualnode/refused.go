@@ -12,6 +12,8 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // Reasons by which kubelets reject pods at admission; the second comes from the peer.
@@ -86,7 +88,7 @@ func (n *Node) elsewhere(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	}
 	required := nodeaffinity.GetRequiredNodeAffinity(pod)
 	return slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
-		if node.Name == n.cfg.NodeName || node.Spec.Unschedulable || otherSystem(pod, node.Labels[corev1.LabelOSStable]) {
+		if v1alpha1.AtPeer(node.Name, n.cfg.PeerName) || node.Spec.Unschedulable || otherSystem(pod, node.Labels[corev1.LabelOSStable]) {
 			return false
 		}
 		if match, err := required.Match(&node); err != nil || !match {

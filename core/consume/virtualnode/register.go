@@ -31,7 +31,7 @@ const (
 )
 
 // serverVersion is what the node gives as its kubelet's version, since nothing here lags behind the API server.
-func (n *Node) serverVersion(ctx context.Context) (string, error) {
+func (n *face) serverVersion(ctx context.Context) (string, error) {
 	var version string
 	return version, n.untilDone(ctx, "ask the home API server for its version", func() error {
 		v, err := n.cfg.Home.Discovery().ServerVersion()
@@ -43,7 +43,7 @@ func (n *Node) serverVersion(ctx context.Context) (string, error) {
 }
 
 // untilDone tries until it works or ctx ends.
-func (n *Node) untilDone(ctx context.Context, what string, try func() error) error {
+func (n *face) untilDone(ctx context.Context, what string, try func() error) error {
 	said := false
 	return wait.PollUntilContextCancel(ctx, retryEvery, true, func(context.Context) (bool, error) {
 		err := try()
@@ -56,7 +56,7 @@ func (n *Node) untilDone(ctx context.Context, what string, try func() error) err
 }
 
 // adopt goes on where an earlier run ended: with the node's conditions.
-func (n *Node) adopt(ctx context.Context) error {
+func (n *face) adopt(ctx context.Context) error {
 	return n.untilDone(ctx, "read the virtual node", func() error {
 		node, err := n.cfg.Home.CoreV1().Nodes().Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
 		n.mu.Lock()
@@ -77,14 +77,15 @@ func (n *Node) adopt(ctx context.Context) error {
 }
 
 // node is the Node object as it should be now.
-func (n *Node) node(version string) *corev1.Node {
+func (n *face) node(version string) *corev1.Node {
 	labels := map[string]string{
 		corev1.LabelArchStable: runtime.GOARCH,
 		corev1.LabelOSStable:   "linux",
 	}
 	maps.Copy(labels, n.now().labels)
+	n.learn()
 	maps.Copy(labels, map[string]string{
-		corev1.LabelHostname:             n.cfg.NodeName,
+		corev1.LabelHostname:             n.hostname(),
 		"type":                           "virtual-kubelet",
 		v1alpha1.LabelPeer:               n.cfg.PeerName,
 		corev1.LabelNodeExcludeBalancers: "true",
@@ -92,12 +93,13 @@ func (n *Node) node(version string) *corev1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.state.old = n.state.conditions(n.state.old, time.Now())
+	annotations := map[string]string{"kith.dev/peer-id": n.cfg.PeerID}
+	if n.behind != "" {
+		annotations[v1alpha1.AnnotationBehind] = n.behind
+	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: n.cfg.NodeName, Labels: labels,
-			Annotations: map[string]string{"kith.dev/peer-id": n.cfg.PeerID},
-		},
-		Spec: corev1.NodeSpec{Taints: n.taints()},
+		ObjectMeta: metav1.ObjectMeta{Name: n.cfg.NodeName, Labels: labels, Annotations: annotations},
+		Spec:       corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
 			Capacity:        n.state.resources.DeepCopy(),
 			Allocatable:     n.state.resources.DeepCopy(),
@@ -119,7 +121,7 @@ func (n *Node) node(version string) *corev1.Node {
 // addresses are where the API server finds the node's endpoint. API servers dial the address whose type they prefer, upstream the Hostname; so
 // that one is an address too, since nothing resolves the node's name. K3s' asks for a tunnel to whatever is an InternalIP of a node
 // (github.com/liqotech/liqo issue 3099), and takes a Hostname that is an address for what it is.
-func (n *Node) addresses() []corev1.NodeAddress {
+func (n *face) addresses() []corev1.NodeAddress {
 	hostname := corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.cfg.NodeIP.String()}
 	if n.cfg.NoTunnel {
 		return []corev1.NodeAddress{hostname}
@@ -128,7 +130,7 @@ func (n *Node) addresses() []corev1.NodeAddress {
 }
 
 // register keeps the node and its lease in the home cluster.
-func (n *Node) register(ctx context.Context, version string) error {
+func (n *face) register(ctx context.Context, version string) error {
 	ctx = vklog.WithLogger(ctx, vkLogger{n.log})
 	nodes := ownNodes{n.cfg.Home.CoreV1().Nodes()}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -155,8 +157,13 @@ func (n *Node) register(ctx context.Context, version string) error {
 	return nil
 }
 
-// Leave says that the node is about to be retired, so that it is not recreated after its deletion.
-func (n *Node) Leave() { n.leaving.Store(true) }
+// Leave says that the node, and those of providers behind the peer, are about to be retired, so that they are not recreated after their deletion.
+func (n *Node) Leave() {
+	n.leaving.Store(true)
+	for _, p := range n.allParts() {
+		p.leaving.Store(true)
+	}
+}
 
 // ownNodes writes the node's status for virtual-kubelet. That retries by client-go's retry.OnError, which takes a context that ended
 // for retries that are used up, and gives no error when none was made (v0.36.3); virtual-kubelet then reads the node that it did not
@@ -181,7 +188,7 @@ func opaque(err error) error {
 }
 
 // watchOwnNode recreates the Node object at once when somebody deletes it, by triggering a write of its status.
-func (n *Node) watchOwnNode(ctx context.Context) error {
+func (n *face) watchOwnNode(ctx context.Context) error {
 	own := newInformer(func(_, is *corev1.Node) {
 		if is == nil && !n.leaving.Load() {
 			n.changed.Notify()
@@ -200,8 +207,8 @@ func (n *Node) watchLink(ctx context.Context) error {
 		over := runs && left <= 0
 		if over && !was {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
-			n.changed.Notify()
-			n.enqueue(n.pods.All())
+			n.show()
+			n.enqueue(n.Pods())
 		}
 		was = over
 		var expired <-chan time.Time
@@ -223,7 +230,7 @@ func (n *Node) frozen() bool { return presence.Node.Over(n.now().there, time.Now
 // nodeStatus answers virtual-kubelet's NodeController. The daemon is alive as long as this process is; what
 // became of the peer is in the conditions.
 type nodeStatus struct {
-	n       *Node
+	n       *face
 	version string
 }
 

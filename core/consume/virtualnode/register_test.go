@@ -24,8 +24,7 @@ import (
 func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := fake.NewClientset()
-		n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-			state: state{there: presence.Presence{State: presence.Reachable}}}
+		n := &Node{face: face{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}}
 		ctx, stop := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		defer work.Wait()
@@ -60,8 +59,7 @@ func TestWhatAnAdministratorDidWithANodeStays(t *testing.T) {
 		home := fake.NewClientset()
 		theirs := corev1.Taint{Key: "corp.example/maintenance", Value: "now", Effect: corev1.TaintEffectNoSchedule}
 		run := func(then func()) {
-			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob", Labels: map[string]string{"kith.dev/virtual": "true"}},
-				log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}
+			n := &Node{face: face{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob", Labels: map[string]string{"kith.dev/virtual": "true"}}, log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}}
 			ctx, stop := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			work.Go(func() { _ = n.register(ctx, "v1") })
@@ -109,8 +107,7 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 	for _, verb := range []string{"get", "patch"} {
 		synctest.Test(t, func(t *testing.T) {
 			home := fake.NewClientset()
-			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-				state: state{there: presence.Presence{State: presence.Reachable}}}
+			n := &Node{face: face{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}}
 			ctx, stop := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			work.Go(func() { _ = n.register(ctx, "v1") })
@@ -129,7 +126,7 @@ func TestANodeBehindAnEgressSelectorShowsNoInternalIP(t *testing.T) {
 	ip := netip.MustParseAddr("192.0.2.7")
 	hostname := corev1.NodeAddress{Type: corev1.NodeHostName, Address: "192.0.2.7"}
 	for noTunnel, want := range map[bool][]corev1.NodeAddress{false: {{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, hostname}, true: {hostname}} {
-		n := &Node{cfg: Config{NodeIP: ip, NoTunnel: noTunnel}}
+		n := &Node{face: face{cfg: Config{NodeIP: ip, NoTunnel: noTunnel}}}
 		if got := n.addresses(); !slices.Equal(got, want) {
 			t.Errorf("no tunnel %t: %v, want %v", noTunnel, got, want)
 		}

@@ -22,6 +22,7 @@ const (
 	reasonAsleep      = "PeerAsleep" // of Ready: its Kubernetes starts when a pod goes there
 	reasonUnreachable = "PeerUnreachable"
 	reasonSuspended   = "PeerSuspended" // its laptop went to sleep, as it said
+	reasonAway        = "ProviderAway"  // of Ready, where the node is that of a provider behind the peer
 	reasonTunnel      = "TunnelDown"    // of conditions while no packet passes between home and the pods abroad
 )
 
@@ -32,6 +33,7 @@ type state struct {
 	machine   remote.Machine
 	there     presence.Presence
 	tunnel    string // why no packet passes; empty when they do
+	away      string // why the provider behind the peer runs nothing; empty when it does
 	// old are the conditions published last, for their transition times.
 	old []corev1.NodeCondition
 }
@@ -62,8 +64,11 @@ func (s *state) conditions(old []corev1.NodeCondition, now time.Time) []corev1.N
 	if s.there.Asleep {
 		ready.Reason, ready.Message = reasonAsleep, "the peer's Kubernetes sleeps, as nobody needs it; a pod wakes it"
 	}
+	if s.away != "" {
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, reasonAway, s.away
+	}
 	if presence.Node.Over(s.there, now) {
-		ready.Status, ready.Reason = corev1.ConditionFalse, absence(s.there)
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, absence(s.there), message
 	}
 	reachable := corev1.NodeCondition{Type: PeerReachable, Status: corev1.ConditionTrue, Reason: string(PeerReachable), Message: message}
 	if !s.there.Works() {

@@ -61,7 +61,7 @@ func TestTheNodeOfALaptopThatGoesToSleepIsNotReadyAtOnce(t *testing.T) {
 	if c := unreachable(pod, "bob", s.there).Conditions[0]; c.Status != corev1.ConditionFalse || c.Reason != reasonSuspended || c.Message != "bob went to sleep; the pod goes on when it is awake again" {
 		t.Errorf("%+v", c)
 	}
-	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}), state: state{there: presence.Presence{State: presence.Reachable}}}
+	n := &Node{face: face{log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}}, view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
 	for _, there := range []presence.Presence{
 		{State: presence.Suspended, Heard: now},
 		{State: presence.Unreachable, Heard: now, Why: "kithd ended there"},
@@ -90,7 +90,7 @@ func TestTheNodeOfAPeerThatSleepsIsReady(t *testing.T) {
 	if c := conditionOf(all, PeerReachable); c.Status != corev1.ConditionTrue {
 		t.Errorf("%+v", c)
 	}
-	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}), state: s}
+	n := &Node{face: face{log: slog.New(slog.DiscardHandler), state: s}, view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
 	changed := n.changed.Wait()
 	n.SetPresence(presence.Presence{State: presence.Reachable})
 	select {
@@ -103,8 +103,8 @@ func TestTheNodeOfAPeerThatSleepsIsReady(t *testing.T) {
 // Its contracts are compared anew when a peer is back, and that may fail: it is as much away as before.
 func TestAnAbsenceThatGoesOnIsAsOldAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {}),
-			state: state{there: presence.Presence{State: presence.Reachable}}}
+		n := &Node{face: face{log: slog.New(slog.DiscardHandler), state: state{there: presence.Presence{State: presence.Reachable}}},
+			view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
 		behind := presence.Presence{State: presence.Reachable, Cause: presence.NotInStep, Why: "its Kubernetes starts"}
 		for i, step := range []struct {
 			is    presence.Presence

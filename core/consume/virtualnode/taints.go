@@ -22,7 +22,7 @@ import (
 )
 
 // taints keep pods away that were not offloaded: from the scheduler, and those that come by their nodeName.
-func (n *Node) taints() []corev1.Taint {
+func (n *face) taints() []corev1.Taint {
 	taints := []corev1.Taint{
 		{Key: v1alpha1.TaintPeer, Value: n.cfg.PeerName, Effect: corev1.TaintEffectNoSchedule},
 		{Key: v1alpha1.TaintPeer, Value: n.cfg.PeerName, Effect: corev1.TaintEffectNoExecute},
@@ -35,7 +35,7 @@ func (n *Node) taints() []corev1.Taint {
 
 // ensureLabelsAndTaints brings labels and taints of a node of an earlier run up to date; the controller writes status only. Pods that may
 // stay there tolerate a taint that evicts before it is there.
-func (n *Node) ensureLabelsAndTaints(ctx context.Context, wanted *corev1.Node) error {
+func (n *face) ensureLabelsAndTaints(ctx context.Context, wanted *corev1.Node) error {
 	err := n.changeNode(ctx, func(node *corev1.Node) (changed bool, err error) {
 		for _, want := range wanted.Spec.Taints {
 			if !setTaint(node, want) {
@@ -73,7 +73,7 @@ func setLabels(node *corev1.Node, labels map[string]string) (changed bool) {
 }
 
 // relabel gives the node the labels that came with a new revision. None but prices is taken away: of devices that are not granted any more there are none.
-func (n *Node) relabel(ctx context.Context) error {
+func (n *face) relabel(ctx context.Context) error {
 	err := n.changeNode(ctx, func(node *corev1.Node) (bool, error) { return setLabels(node, n.now().labels), nil })
 	if err == nil || apierrors.IsNotFound(err) { // it is made with them
 		return nil
@@ -82,7 +82,7 @@ func (n *Node) relabel(ctx context.Context) error {
 }
 
 // changeNode writes what change makes of the node, if that is anything.
-func (n *Node) changeNode(ctx context.Context, change func(*corev1.Node) (changed bool, err error)) error {
+func (n *face) changeNode(ctx context.Context, change func(*corev1.Node) (changed bool, err error)) error {
 	nodes := n.cfg.Home.CoreV1().Nodes()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		node, err := nodes.Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
@@ -114,7 +114,7 @@ func removeTaint(node *corev1.Node, not corev1.Taint) (changed bool) {
 }
 
 // haveTolerated adds a toleration of the taint to those pods of the node that may stay there and lack it.
-func (n *Node) haveTolerated(ctx context.Context, taint corev1.Taint) error {
+func (n *face) haveTolerated(ctx context.Context, taint corev1.Taint) error {
 	pods, err := podsOn(ctx, n.cfg.Home, n.cfg.NodeName)
 	if err != nil {
 		return fmt.Errorf("list the pods of node %s: %w", n.cfg.NodeName, err)
@@ -134,7 +134,7 @@ func (n *Node) haveTolerated(ctx context.Context, taint corev1.Taint) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) tolerate(ctx context.Context, pod *corev1.Pod, taint corev1.Taint) error {
+func (n *face) tolerate(ctx context.Context, pod *corev1.Pod, taint corev1.Taint) error {
 	add := map[string]any{"op": "add", "path": "/spec/tolerations/-",
 		"value": corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpEqual, Value: taint.Value, Effect: taint.Effect}}
 	if len(pod.Spec.Tolerations) == 0 {

@@ -59,7 +59,7 @@ func TestNoRequestIsSentToAPodWithoutATunnel(t *testing.T) {
 
 // Each change has slices and pods written again, and nothing else does.
 func TestATunnelThatChangesIsToldOnce(t *testing.T) {
-	n := &Node{log: slog.New(slog.DiscardHandler), view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
+	n := &Node{face: face{log: slog.New(slog.DiscardHandler)}, view: noView(), pods: newInformer(func(_, _ *corev1.Pod) {})}
 	for i, c := range []struct {
 		why     string
 		changed bool

@@ -63,10 +63,10 @@ func (n *Node) Twin(home string) string {
 }
 
 // Pod gives the home pod on this node; nil when it is not there. Nobody may change it.
-func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.Get(namespace, name) }
+func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.home().Get(namespace, name) }
 
 // Pods gives all home pods on the node, in no order.
-func (n *Node) Pods() []*corev1.Pod { return n.pods.All() }
+func (n *Node) Pods() []*corev1.Pod { return n.home().All() }
 
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
@@ -140,7 +140,7 @@ func (n *Node) Open(ctx context.Context, home string) error {
 		t.asked = time.Now()
 		n.mu.Unlock()
 		if news {
-			n.enqueue(n.pods.In(home))
+			n.enqueue(n.home().In(home))
 		}
 		return nil, nil
 	})
@@ -168,7 +168,7 @@ func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 func (n *Node) twinChanged(was, is *remote.Twin) {
 	if is != nil {
 		if _, news := n.know(*is); news {
-			n.enqueue(n.pods.In(is.Home))
+			n.enqueue(n.home().In(is.Home))
 		}
 		for _, o := range n.view.OffloadedPods.In(is.Name) { // which may have come first
 			n.queue.Add(key{is.Home, o.Name})
@@ -186,7 +186,7 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 	if gone {
 		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
 		n.cfg.Twins.Gone(was.Home)
-		n.enqueue(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
+		n.enqueue(n.home().In(was.Home)) // what waits for the end of this twin gets the next
 		n.Review(was.Home)
 	}
 }
@@ -202,7 +202,7 @@ func (n *Node) synced() {
 			n.Review(home)
 		}
 	}
-	n.enqueue(n.pods.All())
+	n.enqueue(n.Pods())
 	n.Recheck()
 }
 
@@ -235,7 +235,7 @@ func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
 		delete(t.last, is.Name)
 		return
 	}
-	if home := n.pods.Get(t.home, was.Name); home != nil {
+	if home := n.home().Get(t.home, was.Name); home != nil {
 		t.last[was.Name] = n.see(view{home: home}).copyOf(&was.Status)
 	}
 }
@@ -288,13 +288,13 @@ func (n *Node) review(ctx context.Context, home string, permit offloading.Permit
 	if t == nil && permit == offloading.Reflected && n.view.HasSynced() {
 		return n.Open(ctx, home)
 	}
-	if t == nil || n.terminating(t) || !n.view.HasSynced() || !n.pods.hasSynced.Load() {
+	if t == nil || n.terminating(t) || !n.view.HasSynced() || !n.seesPods() {
 		return nil // what changes that brings us back
 	}
 	n.mu.Lock()
 	adopted, asked := t.adopted, t.asked
 	n.mu.Unlock()
-	used := n.view.OffloadedPods.Has(t.name) || n.pods.Has(home)
+	used := n.view.OffloadedPods.Has(t.name) || len(n.home().In(home)) > 0
 	if used && adopted {
 		return nil // each pod that ends brings us back
 	}

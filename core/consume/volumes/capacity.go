@@ -91,7 +91,10 @@ func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Resul
 		for i := range contracts.Items {
 			ctr := &contracts.Items[i]
 			if left := leftOf(ctr, of, volumes.Items); left != nil {
-				add("at."+ctr.Spec.Peer, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer}}, *left)
+				add("at."+ctr.Spec.Peer, &metav1.LabelSelector{
+					MatchLabels:      map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer},
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1alpha1.LabelBroker, Operator: metav1.LabelSelectorOpDoesNotExist}}, // volumes go on to nobody
+				}, *left)
 			}
 		}
 		if _, none := behind(classes.Items, of); of == "" || none == nil {

@@ -65,7 +65,7 @@ func OnTheWay(claim *corev1.PersistentVolumeClaim) (peers []string) {
 		nodes = append(nodes, claim.Annotations[annotationSelectedNode])
 	}
 	for _, node := range nodes {
-		if peer, is := strings.CutPrefix(node, v1alpha1.VirtualNodePrefix); is {
+		if peer, is := v1alpha1.PeerOfNode(node); is {
 			peers = append(peers, peer)
 		}
 	}
@@ -113,7 +113,9 @@ func atPeer(claim *corev1.PersistentVolumeClaim, name, class, peer string, polic
 		v.Spec.CSI.VolumeAttributes[attributeClass] = class
 	}
 	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.LabelPeer, Operator: corev1.NodeSelectorOpIn, Values: []string{peer}}},
+		MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: v1alpha1.LabelPeer, Operator: corev1.NodeSelectorOpIn, Values: []string{peer}}, {Key: v1alpha1.LabelBroker, Operator: corev1.NodeSelectorOpDoesNotExist},
+		},
 	}}}}
 	return v
 }

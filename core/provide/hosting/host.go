@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/agree/ledger"
@@ -153,6 +152,9 @@ func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ct
 	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
 		err = h.Tenants.Reapply(ctx, t)
 	}
+	if t := h.Contracts.Of(r.Name); t != nil {
+		h.views.partsChanged(t.Consumer.ID)
+	}
 	h.Objects.KindsChanged(r.Name)
 	h.Tenants.NetworksChanged()
 	h.Reconciler.Wake(h.Allocations.Under(r.Name))
@@ -167,7 +169,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractChanged))).
 		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerChanged))).
 		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(guests.Updates(guests.SpecOrLabels))).
-		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeChanged))).
+		Watches(&corev1.Node{}, anew, builder.WithPredicates(guests.Updates(nodeChanged))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileTerms))
 	if err != nil {
@@ -177,14 +179,15 @@ func (h *Host) watch(mgr manager.Manager) error {
 		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(h.reconcileContract))
 }
 
-// own nodes are those that guests run on.
-func own() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelPeer] == "" })
-}
-
-// nodeChanged: of nodes, whether guests can have user namespaces there. The engine says it some moments after it has started.
+// nodeChanged: of the nodes that guests run on, whether they can have user namespaces there, which the engine says some moments after it has started, and how
+// much there is; of those of providers, whether guests go on to them now.
 func nodeChanged(was, is client.Object) bool {
-	return was.GetAnnotations()[v1alpha1.AnnotationUserNamespaces] != is.GetAnnotations()[v1alpha1.AnnotationUserNamespaces]
+	a, b := was.(*corev1.Node), is.(*corev1.Node)
+	if b.Labels[v1alpha1.LabelPeer] != "" {
+		return (grants.NotThere(a) == "") != (grants.NotThere(b) == "") || a.Labels[corev1.LabelArchStable] != b.Labels[corev1.LabelArchStable]
+	}
+	return v1alpha1.Fenced(a) != v1alpha1.Fenced(b) || !equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) ||
+		was.GetAnnotations()[v1alpha1.AnnotationUserNamespaces] != is.GetAnnotations()[v1alpha1.AnnotationUserNamespaces]
 }
 
 func contractChanged(was, is client.Object) bool {

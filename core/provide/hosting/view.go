@@ -105,7 +105,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	clock := http.NewResponseController(w)
 	_ = clock.SetReadDeadline(time.Time{}) // a writer without deadlines has none
-	err := one.send(ctx, w, func(ref objectRef) bool { return ref == closedRef || v.owner(ref) == consumerID }, clock)
+	err := one.send(ctx, w, func(ref objectRef) bool { return ref == closedRef || ref == partsRef || v.owner(ref) == consumerID }, clock)
 	v.log.Debug("view ended", "id", consumerID, "err", errors.Join(err, context.Cause(ctx)))
 	return nil
 }
@@ -172,6 +172,9 @@ func (v *views) fill(consumerID string, one *stream) {
 				one.put(ref, v.toHome(o), false)
 			}
 		}
+	}
+	if parts := v.contracts.PartsOf(consumerID); len(parts) > 0 {
+		one.put(partsRef, partsLine(parts), false)
 	}
 	v.mu.Lock()
 	if v.closed != "" {

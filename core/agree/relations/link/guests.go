@@ -45,7 +45,7 @@ func WentOn(c client.Reader) func(ctx context.Context, peer *v1alpha1.Peer, prov
 			return false, fmt.Errorf("list guests: %w", err)
 		}
 		return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-			return pod.Spec.NodeName == v1alpha1.VirtualNodePrefix+provider && !v1alpha1.Ended(pod.Status.Phase)
+			return v1alpha1.AtPeer(pod.Spec.NodeName, provider) && !v1alpha1.Ended(pod.Status.Phase)
 		}), nil
 	}
 }
@@ -66,7 +66,7 @@ func Pods(c client.Reader) Guests {
 			case v1alpha1.Ended(pod.Status.Phase):
 			case pod.Labels[v1alpha1.LabelConsumer] == id.Compact():
 				here = true
-			case pod.Spec.NodeName == v1alpha1.VirtualNodePrefix+peer.Name:
+			case v1alpha1.AtPeer(pod.Spec.NodeName, peer.Name):
 				there = true
 			}
 		}

@@ -17,9 +17,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// offeredOn are the resources that go on: a volume, or a device that a scheduler here would choose, is where it is.
-var offeredOn = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage}
-
 // SupplyUnder is what there is to promise under a policy to a peer that provides nothing itself: that of this cluster, and what it offers on.
 func (p *Provider) SupplyUnder(ctx context.Context, policy *v1alpha1.SharingPolicy, own supply.Supply) (supply.Supply, error) {
 	in := sharing.OfferInput{Policy: policy, Supply: own, Now: time.Now()}
@@ -37,8 +34,8 @@ func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *s
 	in.Supply.Nodes = maps.Clone(in.Supply.Nodes)
 	at := map[string]bool{}
 	for _, ctr := range from {
-		at[v1alpha1.VirtualNodePrefix+ctr.Spec.Peer] = true
-		for _, name := range offeredOn {
+		at[v1alpha1.VirtualNode(ctr.Spec.Peer)] = true
+		for _, name := range sharing.OfferedOn {
 			addTo(in.Supply.Nodes, name, ctr.Grants(in.Now)[name])
 		}
 		in.Supply.Scratch.Add(ctr.Grants(in.Now)[corev1.ResourceEphemeralStorage])
@@ -53,12 +50,12 @@ func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *s
 	in.Supply.Own = maps.Clone(in.Supply.Own)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !at[pod.Spec.NodeName] || pod.Labels[v1alpha1.LabelConsumer] != "" || v1alpha1.Ended(pod.Status.Phase) {
+		if peer, _ := v1alpha1.PeerOfNode(pod.Spec.NodeName); !at[v1alpha1.VirtualNode(peer)] || pod.Labels[v1alpha1.LabelConsumer] != "" || v1alpha1.Ended(pod.Status.Phase) {
 			continue
 		}
 		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 		requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-		for _, name := range offeredOn {
+		for _, name := range sharing.OfferedOn {
 			addTo(in.Supply.Own, name, requests[name])
 		}
 	}

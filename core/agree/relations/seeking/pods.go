@@ -3,7 +3,6 @@ package seeking
 import (
 	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -33,7 +32,7 @@ func unplaced(pod *corev1.Pod) *corev1.PodCondition {
 
 // At is the peer at whose node a pod is that has not ended; "" when it is at none.
 func At(pod *corev1.Pod) string {
-	peer, at := strings.CutPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix)
+	peer, at := v1alpha1.PeerOfNode(pod.Spec.NodeName)
 	if !at || v1alpha1.Ended(pod.Status.Phase) {
 		return ""
 	}

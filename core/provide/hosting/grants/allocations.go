@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -30,7 +31,7 @@ import (
 type Allocations struct {
 	mu        sync.Mutex
 	pods      map[types.NamespacedName]allocation
-	sums      map[string]corev1.ResourceList
+	sums      map[string]corev1.ResourceList // by contract, and part of one (allocation.sums)
 	storage   map[string]corev1.ResourceList // of claims, by contract
 	refused   map[types.NamespacedName]RefusedPod
 	onRefused func()       // called when refused has changed, with mu held
@@ -39,7 +40,16 @@ type Allocations struct {
 
 type allocation struct {
 	contract string
+	part     string // the ID of the cluster that is to run it; "" when that is not said
 	requests corev1.ResourceList
+}
+
+// sums are the keys under which it is summed up.
+func (e allocation) sums() []string {
+	if e.part == "" {
+		return []string{e.contract}
+	}
+	return []string{e.contract, e.contract + "/" + e.part} // no ID of a contract has a slash
 }
 
 // RefusedPod is a refused pod, or one that runs and was refused other amounts.
@@ -62,16 +72,40 @@ func NewAllocations() *Allocations {
 // Admit enters the pod unless the contract's sum would exceed limit. A pod that is entered already with the
 // same amounts keeps its place, even if the limit was lowered since. What limit does not name is not offered.
 func (b *Allocations) Admit(key types.NamespacedName, contract string, requests, limit corev1.ResourceList) *Refusal {
+	return b.AdmitTo(key, contract, nil, requests, limit)
+}
+
+// AdmitTo is Admit for a pod that is to run at one of the places among which the contract is divided; nil: where there is room.
+func (b *Allocations) AdmitTo(key types.NamespacedName, contract string, part *Part, requests, limit corev1.ResourceList) *Refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	next := allocation{contract: contract, requests: requests}
+	if part != nil {
+		next.part = part.ID
+	}
 	old := b.pods[key]
-	if old.contract == contract && equality.Semantic.DeepEqual(old.requests, requests) {
+	if old.contract == contract && old.part == next.part && equality.Semantic.DeepEqual(old.requests, requests) {
 		return nil
 	}
+	for i, sum := range next.sums() {
+		most, what := limit, "contract "+contract
+		if i > 0 {
+			most, what = part.Limit, "what contract "+contract+" has at "+cmp.Or(part.Peer, "this provider itself")
+		}
+		if over := b.over(sum, old, requests, most); over != "" {
+			return Refused(reasonExceeded, "%s would be exceeded: %s", what, over)
+		}
+	}
+	b.set(key, next)
+	return nil
+}
+
+// over says by what a sum would be more than limit; old is what the pod holds already.
+func (b *Allocations) over(sum string, old allocation, requests, limit corev1.ResourceList) string {
 	var over []string
 	for name, want := range requests {
-		allowed, held := limit[name], b.sums[contract][name].DeepCopy()
-		if old.contract == contract {
+		allowed, held := limit[name], b.sums[sum][name].DeepCopy()
+		if slices.Contains(old.sums(), sum) {
 			held.Sub(old.requests[name])
 		}
 		sum := held.DeepCopy()
@@ -80,12 +114,8 @@ func (b *Allocations) Admit(key types.NamespacedName, contract string, requests,
 			over = append(over, fmt.Sprintf("%s: the pod asks for %s, %s of %s is in use", name, want.String(), held.String(), allowed.String()))
 		}
 	}
-	if len(over) > 0 {
-		slices.Sort(over)
-		return Refused(reasonExceeded, "contract %s would be exceeded: %s", contract, strings.Join(over, "; "))
-	}
-	b.set(key, allocation{contract, requests})
-	return nil
+	slices.Sort(over)
+	return strings.Join(over, "; ")
 }
 
 // Exceeds reports whether the guests under the contract (its spec.id) hold more than limit together, which was lowered then.
@@ -101,8 +131,8 @@ func (b *Allocations) Exceeds(contract string, limit corev1.ResourceList) bool {
 }
 
 // Enter counts a pod that exists, within the limit or not. Of one that is entered already the greater amounts count:
-// what was admitted may be another pod of that name than the one that is there.
-func (b *Allocations) Enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
+// what was admitted may be another pod of that name than the one that is there. part is the ID of the cluster that is to run it; "" when that is not said.
+func (b *Allocations) Enter(key types.NamespacedName, contract, part string, requests corev1.ResourceList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old, ok := b.pods[key]; ok && old.contract == contract {
@@ -116,9 +146,9 @@ func (b *Allocations) Enter(key types.NamespacedName, contract string, requests 
 		if !more {
 			return
 		}
-		requests = most
+		requests, part = most, old.part
 	}
-	b.set(key, allocation{contract, requests})
+	b.set(key, allocation{contract, part, requests})
 }
 
 // Correct changes what a pod that was admitted counts for, whether within the limit or not. It returns the refused pods of the same
@@ -130,7 +160,7 @@ func (b *Allocations) Correct(key types.NamespacedName, requests corev1.Resource
 	if !had || equality.Semantic.DeepEqual(old.requests, requests) {
 		return nil
 	}
-	b.set(key, allocation{old.contract, requests})
+	b.set(key, allocation{old.contract, old.part, requests})
 	return b.refusedForRoom(old.contract)
 }
 
@@ -216,19 +246,21 @@ func (b *Allocations) set(key types.NamespacedName, next allocation) {
 
 // sum adds what a pod holds to its contract's sum, or subtracts it.
 func (b *Allocations) sum(e allocation, change func(*resource.Quantity, resource.Quantity)) {
-	sum := b.sums[e.contract]
-	if sum == nil {
-		sum = corev1.ResourceList{}
-		b.sums[e.contract] = sum
-	}
-	for name, q := range e.requests {
-		s := sum[name]
-		change(&s, q)
-		sum[name] = s
-	}
-	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
-	if len(sum) == 0 {
-		delete(b.sums, e.contract)
+	for _, of := range e.sums() {
+		sum := b.sums[of]
+		if sum == nil {
+			sum = corev1.ResourceList{}
+			b.sums[of] = sum
+		}
+		for name, q := range e.requests {
+			s := sum[name]
+			change(&s, q)
+			sum[name] = s
+		}
+		maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
+		if len(sum) == 0 {
+			delete(b.sums, of)
+		}
 	}
 	b.MarkDirty(e.contract)
 }

@@ -96,7 +96,7 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 
 func TestBookKnowsWhoWaits(t *testing.T) {
 	b := NewAllocations()
-	b.Enter(key("a", "holder"), "c1", list("cpu", "1"))
+	b.Enter(key("a", "holder"), "c1", "", list("cpu", "1"))
 	b.NoteRefused(key("a", "room"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
 	b.NoteRefused(key("a", "level"), RefusedPod{Contract: "c1", No: Refusal{Reason: ReasonPodSecurity, Message: ""}, Runs: false})
 	b.NoteRefused(key("b", "room"), RefusedPod{Contract: "c2", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
@@ -104,7 +104,7 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 	if got := b.Release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}
-	b.Enter(key("a", "runs"), "c1", nil)
+	b.Enter(key("a", "runs"), "c1", "", nil)
 	if got := b.Under("c1"); len(got) != 4 {
 		t.Errorf("a change of c1 concerns %v", got)
 	}
@@ -114,8 +114,8 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 		t.Errorf("after one was settled: %v", got)
 	}
 	// A pod that moves to another contract with its namespace takes its amounts along.
-	b.Enter(key("a", "mover"), "c1", list("cpu", "1"))
-	b.Enter(key("a", "mover"), "c2", list("cpu", "1"))
+	b.Enter(key("a", "mover"), "c1", "", list("cpu", "1"))
+	b.Enter(key("a", "mover"), "c2", "", list("cpu", "1"))
 	if used := b.Used("c2"); len(b.Used("c1")) != 0 || used.Cpu().Value() != 1 {
 		t.Errorf("moved: %v, %v", b.Used("c1"), b.Used("c2"))
 	}
@@ -147,7 +147,7 @@ func TestBookTellsOfOtherRefusals(t *testing.T) {
 func TestBookSaysWhatToPublishOnce(t *testing.T) {
 	b := NewAllocations()
 	for i := range 100 {
-		b.Enter(key("a", fmt.Sprint(i)), "c1", list("pods", "1"))
+		b.Enter(key("a", fmt.Sprint(i)), "c1", "", list("pods", "1"))
 	}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer queue.ShutDown()
@@ -176,7 +176,7 @@ func TestUseIsWrittenSeldomAndToTheEnd(t *testing.T) {
 			return c.Status.Used.Pods().Value()
 		}
 		for i := range 3 {
-			d.allocations.Enter(key("a", fmt.Sprint(i)), "contractb", list("pods", "1"))
+			d.allocations.Enter(key("a", fmt.Sprint(i)), "contractb", "", list("pods", "1"))
 			result, err := publish(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "contractb"}})
 			if err != nil || result.RequeueAfter != map[bool]time.Duration{false: publishEvery}[i == 0] || written() != 1 {
 				t.Errorf("change %d: %+v, %v, %d written", i, result, err, written())
@@ -195,11 +195,11 @@ func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
 	if no := b.Admit(key, "c", cpus("1m"), cpus("300m")); no != nil {
 		t.Fatal(no)
 	}
-	b.Enter(key, "c", cpus("300m")) // another pod of that name, made before
+	b.Enter(key, "c", "", cpus("300m")) // another pod of that name, made before
 	if no := b.Admit(types.NamespacedName{Namespace: "a", Name: "q"}, "c", cpus("1m"), cpus("300m")); no == nil {
 		t.Error("there is room beside a pod that has all of it")
 	}
-	b.Enter(key, "c", cpus("2m"))
+	b.Enter(key, "c", "", cpus("2m"))
 	if used := b.Used("c"); used.Cpu().String() != "300m" {
 		t.Errorf("%s are in use", used.Cpu())
 	}
@@ -211,7 +211,7 @@ func cpus(amount string) corev1.ResourceList {
 
 func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
 	b := NewAllocations()
-	b.Enter(key("a", "big"), "c1", list("cpu", "1"))
+	b.Enter(key("a", "big"), "c1", "", list("cpu", "1"))
 	b.NoteRefused(key("a", "runs"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: true})
 	if got := b.Correct(key("a", "big"), list("cpu", "1")); got != nil {
 		t.Errorf("nothing changed, yet %v is to be looked at", got)
@@ -243,7 +243,7 @@ func TestUseOfAContractIsWrittenHoweverFarBehindTheCacheIs(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() { d.allocations.Enter(key(bobsShop, "p"), "contractb", list("cpu", "1")) }, "1"},
+		{func() { d.allocations.Enter(key(bobsShop, "p"), "contractb", "", list("cpu", "1")) }, "1"},
 		{func() { d.allocations.Release(key(bobsShop, "p")) }, "0"},
 	} {
 		c.do()
@@ -285,5 +285,38 @@ func TestGuestsHaveUserNamespacesWhereAllNodesCan(t *testing.T) {
 		if got, err := d.contracts.userNamespaces(t.Context()); err != nil || got != c.want {
 			t.Errorf("%s: %t, %v", name, got, err)
 		}
+	}
+}
+
+// TestAPartIsALimitOfItsOwn: a pod counts for the contract, and for the place that it is to run at, until it is gone.
+func TestAPartIsALimitOfItsOwn(t *testing.T) {
+	b := NewAllocations()
+	whole, carol, own := list("cpu", "1"), &Part{ID: "C", Peer: "carol", Limit: list("cpu", "400m")}, &Part{ID: "B", Limit: list("cpu", "600m")}
+	one := list("cpu", "300m")
+	admit := func(name string, at *Part, requests corev1.ResourceList, want string) {
+		t.Helper()
+		got := ""
+		if no := b.AdmitTo(key("a", name), "c", at, requests, whole); no != nil {
+			got = no.Message
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	admit("1", carol, one, "")
+	admit("2", carol, one, "what contract c has at carol would be exceeded: cpu: the pod asks for 300m, 300m of 400m is in use")
+	admit("1", carol, list("cpu", "400m"), "")
+	admit("2", own, one, "")
+	admit("3", own, list("cpu", "400m"), "contract c would be exceeded: cpu: the pod asks for 400m, 700m of 1 is in use")
+	admit("3", nil, one, "")
+	b.Correct(key("a", "1"), list("cpu", "100m"))
+	admit("4", own, list("cpu", "301m"), "contract c would be exceeded: cpu: the pod asks for 301m, 700m of 1 is in use")
+	b.Enter(key("a", "2"), "c", "", list("cpu", "200m")) // as it is
+	admit("5", carol, one, "")
+	for i := range 5 {
+		b.Release(key("a", fmt.Sprint(i+1)))
+	}
+	if len(b.sums) > 0 {
+		t.Errorf("left: %v", b.sums)
 	}
 }

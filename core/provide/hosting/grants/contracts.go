@@ -124,7 +124,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 	if err != nil {
 		return nil, nil, err
 	}
-	fresh := map[string]*Terms{}
+	fresh, each := map[string]*Terms{}, []divided(nil)
 	for _, contract := range agreed.Contracts {
 		peer := agreed.PeerNamed(contract.Spec.Peer)
 		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
@@ -138,10 +138,18 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		t.UserNamespaces = userns
 		t.Images.Home = t.Images.Home && c.FromHome
 		t.onward(peer, agreed.Peers)
-		t.withdraw(sharing.Reoffered(sharing.Select(agreed.Policies, peer), peer, agreed.Peers, agreed.Contracts, time.Now()))
+		policy := sharing.Select(agreed.Policies, peer)
+		on := sharing.Reoffered(policy, peer, agreed.Peers, agreed.Contracts, time.Now())
+		t.withdraw(on)
+		if sharing.EachProvider(policy) && t.Provider != "" {
+			each = append(each, divided{t, contract, on})
+		}
 		if fresh[t.Contract] == nil || t.Why == "" {
 			fresh[t.Contract] = t
 		}
+	}
+	if err := c.divide(ctx, each); err != nil {
+		return nil, nil, err
 	}
 	twins := map[string]Twin{}
 	for i := range namespaces.Items {

@@ -56,6 +56,7 @@ type Terms struct {
 	Evicts   bool              // what runs beyond Limit is evicted: the contract may be lowered
 	For      map[string]*Terms // then, by the compact ID: what holds in namespaces that it has for another cluster, which say so (Twin.Origin)
 	Onward   []OnwardTo        // providers of this cluster to which its guests went on, or may
+	Parts    []Part            // what it has where, if it is told of each provider; this cluster's own first
 }
 
 // OnwardTo is a provider of this cluster to which guests may go on.
@@ -86,7 +87,7 @@ func (t *Terms) in(tw Twin) *Terms {
 		return of
 	}
 	none := *t
-	none.Network, none.Onward, none.For = Network{}, nil, nil
+	none.Network, none.Onward, none.For, none.Parts = Network{}, nil, nil, nil
 	return &none
 }
 
@@ -107,7 +108,7 @@ func (t *Terms) onward(peer *v1alpha1.Peer, peers []*v1alpha1.Peer) {
 			continue
 		}
 		of := *t
-		of.For, of.Onward, of.Network = nil, nil, Network{Guests: o.Network.String(), Part: o.Guests.String(), Space: text(o.Elsewhere()), Services: o.Services.String()}
+		of.For, of.Onward, of.Parts, of.Network = nil, nil, nil, Network{Guests: o.Network.String(), Part: o.Guests.String(), Space: text(o.Elsewhere()), Services: o.Services.String()}
 		if !o.Services.IsValid() {
 			of.Services = ""
 		}
@@ -213,6 +214,7 @@ const (
 	ReasonQuota        = "QuotaExceeded"
 	ReasonNamespaces   = "TooManyNamespaces"
 	ReasonNoLonger     = "NoLongerGranted" // it ran, and is evicted: the contract was lowered
+	ReasonNotBehind    = "NotBehind"       // who is to run it is not, or does not run such pods
 	ReasonNotReoffered = "NotReoffered"    // it is for another cluster than the consumer, and that is not granted
 )
 

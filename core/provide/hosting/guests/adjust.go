@@ -123,7 +123,7 @@ func (r *Reconciler) resize(ctx context.Context, o *observed, c change) ([]metav
 	pending := metav1.Condition{Type: v1alpha1.ConditionResizePending, Status: metav1.ConditionTrue, Reason: corev1.PodReasonInfeasible}
 	requests := requestsOf(c.sized)
 	if no == nil {
-		no = r.allocations.Admit(o.key, t.Contract, requests, t.Limit)
+		no = r.allocations.AdmitTo(o.key, t.Contract, t.PartOf(o.opod.Spec.Via), requests, t.Limit)
 		if no != nil && sharing.Less(requests, t.Limit) == "" {
 			pending.Reason = corev1.PodReasonDeferred // there is room for it when other guests have gone
 		}

@@ -27,7 +27,7 @@ const (
 // apply does what was decided, in order; a refusal takes the place of all that would follow it.
 func (r *Reconciler) apply(ctx context.Context, o *observed, steps []step) (result ctrl.Result, err error) {
 	if o.pod != nil && o.terms != nil && !over(o.pod) { // what is there has its place, whatever its OffloadedPod became
-		r.allocations.Enter(o.key, o.terms.Contract, requestsOf(o.pod))
+		r.allocations.Enter(o.key, o.terms.Contract, o.pod.Annotations[v1alpha1.AnnotationVia], requestsOf(o.pod))
 	}
 	if o.raw == nil {
 		r.allocations.ForgetRefused(o.key)
@@ -39,7 +39,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observed, steps []step) (resu
 		case count:
 			r.Wake(r.allocations.Correct(o.key, requestsOf(o.pod)))
 		case admit:
-			if no := r.allocations.Admit(o.key, o.terms.Contract, requestsOf(s.pod), o.terms.Limit); no != nil {
+			if no := r.allocations.AdmitTo(o.key, o.terms.Contract, o.terms.PartOf(o.opod.Spec.Via), requestsOf(s.pod), o.terms.Limit); no != nil {
 				return r.refuse(ctx, o, no)
 			}
 		case hold:
@@ -150,7 +150,7 @@ func (r *Reconciler) inTheWay(ctx context.Context, o *observed) (ctrl.Result, er
 		return r.refuse(ctx, o, nameTaken(o.key))
 	}
 	if err == nil && !over(&pod) {
-		r.allocations.Enter(o.key, o.terms.Contract, requestsOf(&pod)) // it is there, with what it asked for
+		r.allocations.Enter(o.key, o.terms.Contract, pod.Annotations[v1alpha1.AnnotationVia], requestsOf(&pod)) // it is there, with what it asked for
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, client.IgnoreNotFound(err)
 }

@@ -204,6 +204,27 @@ func (r *rules) forAnother(o *observed) *grants.Refusal {
 	return nil
 }
 
+// notVia says why a guest cannot be run by whom it says; nil when it can, or says nobody. The consumer knows the parts of its contract, and no other
+// provider of this cluster.
+func notVia(opod *v1alpha1.OffloadedPod, t *grants.Terms) *grants.Refusal {
+	if opod.Spec.Via == "" {
+		return nil
+	}
+	part := t.PartOf(opod.Spec.Via)
+	switch {
+	case via(opod) == t.Provider: // whether the contract is divided any more or not
+		return nil
+	case part == nil:
+		return grants.Refused(grants.ReasonNotBehind, "spec.via: contract %s has no part at %.128s", t.Contract, opod.Spec.Via)
+	case len(opod.Spec.Chain) > 0:
+		return grants.Refused(grants.ReasonNotReoffered, "spec.via: it came by another cluster, and goes no further than this one")
+	}
+	if volume := claimOf(&opod.Spec.Template.Spec); volume != "" {
+		return grants.Refused(grants.ReasonNotBehind, "volume %s: what a claim stands for is at this cluster, and not at %s", volume, part.Peer)
+	}
+	return nil
+}
+
 // left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:
 // a consumer that takes the finalizer off and leaves a Pod with a long grace period behind has one more otherwise.
 func (o *observed) left() []step {
@@ -273,6 +294,9 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
 	}
 	if no := r.forAnother(o); no != nil {
+		return []step{{do: refuse, no: no}}
+	}
+	if no := notVia(o.opod, t); no != nil {
 		return []step{{do: refuse, no: no}}
 	}
 	switch {

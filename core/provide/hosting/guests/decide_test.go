@@ -222,7 +222,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			}
 			r.records[k] = l.record
 			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted || l.live != nil && !l.record.made.IsZero() {
-				r.allocations.Enter(k, "contractb", list("cpu", "500m", "pods", "1"))
+				r.allocations.Enter(k, "contractb", "", list("cpu", "500m", "pods", "1"))
 			}
 			if l.last != nil {
 				r.noteEviction(l.last, true)

@@ -78,7 +78,7 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *grants.Refusa
 	bare := map[string]any{"metadata": u.Object["metadata"], "status": u.Object["status"]}
 	spec, isObject := u.Object["spec"].(map[string]any)
 	if isObject {
-		bare["spec"] = map[string]any{"homeNamespace": spec["homeNamespace"], "homeUID": spec["homeUID"], "chain": spec["chain"]}
+		bare["spec"] = map[string]any{"homeNamespace": spec["homeNamespace"], "homeUID": spec["homeUID"], "chain": spec["chain"], "via": spec["via"]}
 	}
 	opod := &v1alpha1.OffloadedPod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(bare, opod); err != nil {

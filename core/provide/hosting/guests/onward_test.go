@@ -136,3 +136,50 @@ func TestAGuestWithAnAddressOfAnothers(t *testing.T) {
 		}
 	}
 }
+
+// TestByWhomAGuestIsRun: it says one of the parts of its contract, and is kept to that one; nobody else's name is taken, nor more than the part.
+func TestByWhomAGuestIsRun(t *testing.T) {
+	bob, carol, dave := identity.ID{2}, identity.ID{3}, identity.ID{4}
+	parts := []grants.Part{{ID: bob.String()}, {ID: carol.String(), Peer: "carol"}}
+	to := []grants.OnwardTo{{ID: carol.String(), Peer: "carol"}, {ID: dave.String(), Peer: "dave"}}
+	claim := []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+	for what, c := range map[string]struct {
+		via     string
+		parts   []grants.Part
+		volumes []corev1.Volume
+		chain   []v1alpha1.ChainLink
+		want    string // the reason of a refusal
+		peer    string // to whose nodes it is kept; "" for those here
+	}{
+		"the provider itself":           {via: bob.String(), parts: parts},
+		"itself, not divided any more":  {via: bob.String()},
+		"one behind it":                 {via: carol.String(), parts: parts, peer: "carol"},
+		"in another form of the ID":     {via: carol.Compact(), parts: parts, peer: "carol"},
+		"one that was not told of":      {via: dave.String(), parts: parts, want: grants.ReasonNotBehind},
+		"one that is not any more":      {via: carol.String(), want: grants.ReasonNotBehind},
+		"nobody's ID":                   {via: "carol", parts: parts, want: grants.ReasonNotBehind},
+		"with a claim, here":            {via: bob.String(), parts: parts, volumes: claim},
+		"with a claim, there":           {via: carol.String(), parts: parts, volumes: claim, want: grants.ReasonNotBehind},
+		"that came by another, further": {via: carol.String(), parts: parts, chain: []v1alpha1.ChainLink{{Cluster: identity.ID{9}.String()}}, want: grants.ReasonNotReoffered},
+	} {
+		opod, terms := mighty("p"), &grants.Terms{Provider: bob.String(), Onward: to, Parts: c.parts}
+		opod.Spec.Via, opod.Spec.Template.Spec.Volumes, opod.Spec.Chain = c.via, c.volumes, c.chain
+		got := ""
+		if no := notVia(opod, terms); no != nil {
+			got = no.Reason
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+		pod := podFor(opod, terms)
+		switch here := pod.Spec.NodeSelector[v1alpha1.LabelFenced] == "true"; {
+		case here != (c.peer == ""):
+			t.Errorf("%s: kept here: %t", what, here)
+		case !here:
+			terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			if len(terms) != 1 || terms[0].MatchExpressions[0].Key != v1alpha1.LabelPeer || len(terms[0].MatchExpressions[0].Values) != 1 || terms[0].MatchExpressions[0].Values[0] != c.peer {
+				t.Errorf("%s: kept to %+v", what, terms)
+			}
+		}
+	}
+}

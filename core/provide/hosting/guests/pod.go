@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/agree/kinds"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/identity"
 )
 
 // annotationHomeKeys on a guest Pod names the label and annotation keys that came from home ("l:app",
@@ -57,12 +58,36 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 	if len(opod.Spec.Chain) > 0 {
 		pod.Annotations[v1alpha1.AnnotationFor] = opod.Spec.Chain[0].Cluster + "/" + opod.Spec.Chain[0].Name
 	}
-	if goesOn(opod, t) {
-		mayGoOn(&pod.Spec, t.MayGoOn())
+	if by := via(opod); by != "" {
+		pod.Annotations[v1alpha1.AnnotationVia] = by
+	}
+	if to := onTo(opod, t); len(to) > 0 {
+		mayGoOn(&pod.Spec, to, opod.Spec.Via == "")
 	} else {
 		stayFenced(&pod.Spec)
 	}
 	return pod
+}
+
+// via is who is to run a guest, by the whole ID of the cluster; "" when that is not said, or said of nobody.
+func via(opod *v1alpha1.OffloadedPod) string {
+	id, err := identity.ParseID(opod.Spec.Via)
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// onTo are the providers to which a guest may go on: that which it says, or all; none when it says this cluster.
+func onTo(opod *v1alpha1.OffloadedPod, t *grants.Terms) []grants.OnwardTo {
+	switch {
+	case !goesOn(opod, t):
+		return nil
+	case opod.Spec.Via == "":
+		return t.MayGoOn()
+	}
+	part := t.PartOf(opod.Spec.Via)
+	return slices.DeleteFunc(t.MayGoOn(), func(to grants.OnwardTo) bool { return part == nil || to.ID != part.ID })
 }
 
 // goesOn reports whether a guest may go on to a provider of this cluster: one that came by another cluster already may not, and what claims stand for
@@ -86,8 +111,8 @@ func claimOf(spec *corev1.PodSpec) string {
 const leavesAfter = 30
 
 // mayGoOn keeps a guest to the nodes that stayFenced does, and those of providers to which it may go on. That it tolerates these is said by the admission
-// policy of offloaded namespaces, as for all pods there.
-func mayGoOn(spec *corev1.PodSpec, to []grants.OnwardTo) {
+// policy of offloaded namespaces, as for all pods there. here: it may be at this cluster, too.
+func mayGoOn(spec *corev1.PodSpec, to []grants.OnwardTo, here bool) {
 	var peers []string
 	for _, p := range to {
 		peers = append(peers, p.Peer)
@@ -96,8 +121,12 @@ func mayGoOn(spec *corev1.PodSpec, to []grants.OnwardTo) {
 	term := func(key string, values ...string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
 	}
+	terms := []corev1.NodeSelectorTerm{term(v1alpha1.LabelPeer, peers...)}
+	if here {
+		terms = slices.Insert(terms, 0, term(v1alpha1.LabelFenced, "true"))
+	}
 	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{term(v1alpha1.LabelFenced, "true"), term(v1alpha1.LabelPeer, peers...)},
+		NodeSelectorTerms: terms,
 	}}}
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{

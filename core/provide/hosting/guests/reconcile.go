@@ -214,7 +214,7 @@ func (r *Reconciler) start(ctx context.Context) error {
 		pod := &pods.Items[i]
 		t := r.contracts.TermsIn(pod.Namespace)
 		if t != nil && (!over(pod) || !final(pod)) {
-			r.allocations.Enter(client.ObjectKeyFromObject(pod), t.Contract, requestsOf(pod))
+			r.allocations.Enter(client.ObjectKeyFromObject(pod), t.Contract, pod.Annotations[v1alpha1.AnnotationVia], requestsOf(pod))
 		}
 	}
 	accepted := &unstructured.UnstructuredList{}
@@ -226,7 +226,7 @@ func (r *Reconciler) start(ctx context.Context) error {
 		opod, malformed := typed(&accepted.Items[i])
 		t := r.contracts.TermsIn(opod.Namespace)
 		if t != nil && malformed == nil && opod.Status.Phase == v1alpha1.OffloadedPodAccepted && opod.DeletionTimestamp.IsZero() {
-			r.allocations.Enter(client.ObjectKeyFromObject(opod), t.Contract, requestsOf(podFor(opod, t)))
+			r.allocations.Enter(client.ObjectKeyFromObject(opod), t.Contract, via(opod), requestsOf(podFor(opod, t)))
 		}
 	}
 	r.started = true

@@ -60,7 +60,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 			r.remember(k, record{made: time.Now().Add(-time.Second)})
 		}
 		r.started = true
-		r.allocations.Enter(k, "contractb", list("cpu", "1", "pods", "1"))
+		r.allocations.Enter(k, "contractb", "", list("cpu", "1", "pods", "1"))
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k}); err != nil {
 			t.Fatal(err)
 		}
