@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func TestABroker(t *testing.T) {
 	t.Run("pods go on, and are alice's", b.goOn)
 	t.Run("each reaches each, and nobody else", b.reach)
 	t.Run("a provider is gone", b.gone)
+	t.Run("each provider is a node", b.each)
 	t.Run("nothing is left", b.unpeer)
 	t.Run("a catalogue introduces", b.introduce)
 }
@@ -277,6 +279,7 @@ func (b *brokered) unpeer(t *testing.T) {
 		return ""
 	})
 	kith(t, b.alice, "unpeer", "bob", "--yes")
+	b.are(t, map[string]string{})
 	for _, p := range append(slices.Clone(b.providers), b.bob) {
 		eventually(t, time.Minute, "nothing is left at "+p.Name(), func() string {
 			left := ""
@@ -293,4 +296,127 @@ func (b *brokered) unpeer(t *testing.T) {
 			return strings.TrimSpace(left)
 		})
 	}
+}
+
+// nodes are those of alice's cluster that stand for others, with why those that are not ready are not.
+func (b *brokered) nodes(t *testing.T) map[string]string {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Status   struct{ Conditions []struct{ Type, Status, Reason string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(kubectl(t, b.alice, "get", "nodes", "-l", "kith.dev/peer", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, n := range list.Items {
+		for _, c := range n.Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" {
+				all[n.Metadata.Name] = ""
+			} else if c.Type == "Ready" {
+				all[n.Metadata.Name] = c.Reason
+			}
+		}
+	}
+	return all
+}
+
+// are waits until alice's nodes of others are these, ready or with that reason.
+func (b *brokered) are(t *testing.T, want map[string]string) {
+	t.Helper()
+	eventually(t, time.Minute, fmt.Sprintf("her nodes of others are %v", want), func() string {
+		if got := b.nodes(t); !maps.Equal(got, want) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}
+
+// each has bob tell of each provider: alice's own rules say by whom a pod is run.
+func (b *brokered) each(t *testing.T) {
+	kith(t, b.bob, "share", "--each")
+	all := map[string]string{"kith-bob": ""}
+	for _, p := range b.providers {
+		all["kith-bob."+p.Name()] = ""
+	}
+	b.are(t, all)
+	var nodes struct {
+		Items []struct {
+			Status struct{ Allocatable struct{ Pods string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(kubectl(t, b.alice, "get", "nodes", "-l", "kith.dev/peer=bob", "-o", "json")), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, n := range nodes.Items {
+		var pods int
+		if _, err := fmt.Sscan(n.Status.Allocatable.Pods, &pods); err != nil || pods == 0 {
+			t.Errorf("a node has %q pods: %v", n.Status.Allocatable.Pods, err)
+		}
+		sum += pods
+	}
+	if sum != 20 { // what the contract grants
+		t.Errorf("her nodes of bob have %d pods together", sum)
+	}
+	t.Log(kubectl(t, b.alice, "get", "nodes", "-L", "kith.dev/broker,kith.dev/behind"))
+	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", "0")
+	manifest := `
+apiVersion: v1
+kind: Service
+metadata: {name: chosen, namespace: shop}
+spec: {selector: {app: chosen}, ports: [{port: 80, targetPort: 8080}]}
+`
+	where := map[string]string{"at-bob": "kith-bob"}
+	for _, p := range b.providers {
+		where["at-"+p.Name()] = "kith-bob." + p.Name()
+	}
+	for name, node := range where {
+		manifest += fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, labels: {app: chosen}}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: %s}
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 100m, memory: 16Mi}}}]
+`, name, node)
+	}
+	apply(t, b.alice, manifest)
+	for _, pod := range waitReady(t, b.alice, len(where), "-n", "shop", "-l", "app=chosen") {
+		name := pod.Metadata.Name
+		if pod.Spec.NodeName != where[name] {
+			fail(t, "%s is on %s", name, pod.Spec.NodeName)
+		}
+		at := b.bob
+		for _, p := range b.providers {
+			if name == "at-"+p.Name() {
+				at = p
+			}
+		}
+		there := pods(t, at, "-A", "--field-selector=metadata.name="+name)
+		if len(there) != 1 || there[0].Status.PodIP != pod.Status.PodIP || strings.HasPrefix(there[0].Spec.NodeName, "kith-") {
+			fail(t, "at home %+v, at %s %+v", pod, at.Name(), there)
+		}
+		if out := kubectl(t, b.alice, "-n", "shop", "logs", name); !strings.Contains(out, name) {
+			fail(t, "its log: %s", out)
+		}
+		if out := kubectl(t, b.alice, "-n", "shop", "exec", name, "--", "/app", "get", "http://"+b.client+":8080/"); !strings.Contains(out, `"name": "client"`) {
+			fail(t, "%s gets from home: %s", name, out)
+		}
+		eventually(t, 30*time.Second, "the service has "+name, func() string {
+			out, err := b.alice.Kubectl(t.Context(), "-n", "default", "exec", "client", "--", "/app", "get", "http://chosen.shop/")
+			if err != nil || !strings.Contains(out, `"name": "`+name+`"`) {
+				return fmt.Sprintf("%s %v", out, err)
+			}
+			return ""
+		})
+	}
+	kith(t, b.bob, "share", "--each=false") // those there leave their nodes, which go
+	b.are(t, map[string]string{"kith-bob": ""})
+	kubectl(t, b.alice, "-n", "shop", "delete", "pods", "-l", "app=chosen", "--now")
+	kith(t, b.bob, "share", "--each")
+	b.are(t, all)
 }
