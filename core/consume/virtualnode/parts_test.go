@@ -151,7 +151,6 @@ func TestByWhomAPodIsRun(t *testing.T) {
 		on("kith-bob", bobsID)
 		on("kith-bob.carol", carolsID)
 		on("kith-bob.dave", "no")
-		s.node.view.While(func() bool { return true })
 		s.say(partsLine(t, cpuOf(bobsID, "", "1")))
 		on("kith-bob.carol", "no")
 	})
