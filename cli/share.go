@@ -29,6 +29,7 @@ type shareFlags struct {
 	internet    bool
 	tunnel      bool
 	direct      bool
+	bandwidth   string
 	sameName    bool
 	services    string
 	hours, zone string
@@ -88,6 +89,9 @@ force keep theirs (docs/prices.md).
 configuration, secrets, images and, if it is allowed, the internet, and no tunnel is there. Both sides sign that. What is in force
 keeps its tunnel until it ends, and is not renewed with one (docs/policies.md).
 
+--bandwidth bounds what the guests of all peers under the policy together get and send by the tunnels and the internet, in bits a second. It holds at
+once, for those that run too, and is no term of a contract (docs/security.md).
+
 --services names namespaces in which services are in common with peers under the policy, if they name them of this machine too: what a
 ServiceExport names here has an address and a name there, SERVICE.NAMESPACE.svc.clusterset.local (docs/services.md).
 
@@ -118,6 +122,7 @@ contracts that are signed from then on (docs/policies.md).`,
   kith share --on-mains --battery-above 40
   kith share --idle-for 10m --not-metered
   kith share --direct
+  kith share --bandwidth 20M
   kith share --policy friends --to carol --cpu 50% --memory 50% --pods 50 --hours "Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00"
   kith share --services 'shop,team-*'
   kith share --list-at bob
@@ -141,6 +146,7 @@ contracts that are signed from then on (docs/policies.md).`,
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.tunnel, "tunnel", true, "contracts have a tunnel; without one guests reach nothing of their home, and nothing there reaches them")
 	c.Flags().BoolVar(&f.direct, "direct", false, "guests may meet those of their home at other providers without going by home; these learn this machine's address")
+	c.Flags().StringVar(&f.bandwidth, "bandwidth", "", "`RATE` in bits a second, such as 20M or ingress=50M,egress=10M, of all guests under the policy together; \"\" is no bound")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.Flags().StringVar(&f.services, "services", "", "`NAMESPACES`, with commas and *, in which services are in common with peers that say so too; \"\" is none")
 	c.Flags().StringVar(&f.reserve, "reserve", "", "`NAME=AMOUNT` with commas: what stays free for you beside what your pods request, such as cpu=2,memory=20%; \"\" is nothing")
@@ -311,6 +317,13 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	}
 	if given("direct") {
 		change.Direct = &f.direct
+	}
+	if given("bandwidth") {
+		bandwidth, err := api.ParseBandwidth("bandwidth", f.bandwidth)
+		if err != nil {
+			return change, err
+		}
+		change.Bandwidth = &bandwidth
 	}
 	if given("same-name") {
 		change.SameName = &f.sameName
@@ -571,6 +584,7 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		return ""
 	}},
+	{Title: "BANDWIDTH", Need: true, Cell: func(x api.Policy) string { return x.Bandwidth.String() }},
 	{Title: "REOFFER", Need: true, Cell: func(x api.Policy) string {
 		if x.Reoffer {
 			return "peers may"

@@ -69,7 +69,7 @@ func TestTeardownEndsWhatIsKithsAlone(t *testing.T) {
 		ip link add kith0 type bridge; ip link add cni0 type bridge; ip link add other0 type bridge
 		ip rule add pref 77 lookup 77 protocol 107; ip -6 rule add pref 77 lookup 77 protocol 107; ip rule add pref 78 lookup 78
 		ip link set other0 up; ip route add 10.9.9.0/24 dev other0; ip route add 10.9.8.0/24 dev other0 proto 107; ip -6 route add fd09::/64 dev other0 proto 107
-		nft add table ip kith-fence; nft add table arp kith-links; nft add table bridge kith-links; nft add table ip other; nft add table ip kube-proxy
+		nft add table ip kith-fence; nft add table arp kith-links; nft add table bridge kith-links; nft add table inet kith-bandwidth; nft add table ip other; nft add table ip kube-proxy
 		"$dir/teardown" 1
 		! alive $ours || echo "our shim runs"
 		alive $others || echo "a process that only has the number in a pid file was ended"

@@ -63,6 +63,8 @@ type Policy struct {
 	NoTunnel bool `json:"noTunnel,omitempty"`
 	// Direct: guests under this policy may meet those of their home at other providers by a tunnel between the two, instead of by way of home.
 	Direct bool `json:"direct,omitempty"`
+	// Bandwidth bounds what guests of all peers under this policy together get and send by the tunnels and the internet.
+	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
 	SameName bool `json:"sameName,omitempty"`
 	// Services are namespaces, by name or with * for any characters, in which this machine and peers under this policy have services in common, if
@@ -121,6 +123,7 @@ type PolicyChange struct {
 	NoInternet  *bool         `json:"noInternet,omitempty"`
 	NoTunnel    *bool         `json:"noTunnel,omitempty"`
 	Direct      *bool         `json:"direct,omitempty"`
+	Bandwidth   *Bandwidth    `json:"bandwidth,omitempty"` // the whole of it
 	SameName    *bool         `json:"sameName,omitempty"`
 	Services    *List[string] `json:"services,omitempty"`
 	Catalogues  *List[string] `json:"catalogues,omitempty"`
@@ -154,6 +157,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.NoInternet, c.NoInternet)
 	set(&p.NoTunnel, c.NoTunnel)
 	set(&p.Direct, c.Direct)
+	set(&p.Bandwidth, c.Bandwidth)
 	set(&p.SameName, c.SameName)
 	set(&p.Services, c.Services)
 	set(&p.Catalogues, c.Catalogues)
@@ -201,7 +205,7 @@ func (is Policy) Undo(was Policy) PolicyChange {
 func (p Policy) Restore() PolicyChange {
 	return PolicyChange{
 		Amounts: p.Amounts, OnlyAmounts: true, Prices: p.Prices, OnlyPrices: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
-		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
+		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, Bandwidth: &p.Bandwidth, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered,
 		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each,
@@ -265,6 +269,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if !slices.Equal(was.ReofferFrom, p.ReofferFrom) {
 		parts = append(parts, fmt.Sprintf("offered on from %d providers → %d", len(was.ReofferFrom), len(p.ReofferFrom)))
+	}
+	if before, now := was.Bandwidth.String(), p.Bandwidth.String(); before != now {
+		parts = append(parts, fmt.Sprintf("bandwidth of guests %s → %s", cmp.Or(before, "any"), cmp.Or(now, "any")))
 	}
 	if before, now := was.Reserve.String(), p.Reserve.String(); before != now {
 		parts = append(parts, fmt.Sprintf("reserve %s → %s", cmp.Or(before, nothing), cmp.Or(now, nothing)))
@@ -368,6 +375,9 @@ func (p Policy) Check() error {
 	}
 	if d, err := time.ParseDuration(cmp.Or(p.Notice, "24h")); err != nil || d < 10*time.Second || d > 30*24*time.Hour {
 		return Invalid("notice", p.Notice, "a time from 10s to 30d, such as 24h")
+	}
+	if err := p.Bandwidth.check(); err != nil {
+		return err
 	}
 	for _, s := range p.Services {
 		if len(s) > 63 || !namespaces.MatchString(s) {

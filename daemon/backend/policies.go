@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), NoTunnel: sharing.NoTunnel(p), Direct: sharing.Direct(p), SameName: sharing.SameName(p), Services: sharing.Services(p),
 		Catalogues:         p.Spec.Catalogues,
 		DeviceRuntimeClass: p.Spec.DeviceRuntimeClass,
+		Bandwidth:          bandwidthOf(p),
 	}
 	for _, h := range p.Spec.Hours {
 		hours := api.Hours{From: h.From, To: h.To}
@@ -111,6 +113,13 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		v.Prices[name] = string(price)
 	}
 	return v
+}
+
+func bandwidthOf(p *v1alpha1.SharingPolicy) api.Bandwidth {
+	if p.Spec.Network == nil || p.Spec.Network.Bandwidth == nil {
+		return api.Bandwidth{}
+	}
+	return api.Bandwidth{Ingress: string(p.Spec.Network.Bandwidth.Ingress), Egress: string(p.Spec.Network.Bandwidth.Egress)}
 }
 
 // written are amounts as a policy says them; nil for none.
@@ -254,7 +263,15 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
 	policy.Spec.PodSecurity, policy.Spec.DeviceRuntimeClass = v1alpha1.PodSecurityLevel(v.PodSecurity), v.DeviceRuntimeClass
 	if v.NoInternet == sharing.Internet(policy) || v.Direct != sharing.Direct(policy) { // it differs
-		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: access(!v.NoInternet), Direct: access(v.Direct)}
+		policy.Spec.Network = cmp.Or(policy.Spec.Network, &v1alpha1.GuestNetwork{})
+		policy.Spec.Network.Internet, policy.Spec.Network.Direct = access(!v.NoInternet), access(v.Direct)
+	}
+	if v.Bandwidth != bandwidthOf(policy) {
+		policy.Spec.Network = cmp.Or(policy.Spec.Network, &v1alpha1.GuestNetwork{})
+		policy.Spec.Network.Bandwidth = nil
+		if b := v.Bandwidth; b != (api.Bandwidth{}) {
+			policy.Spec.Network.Bandwidth = &v1alpha1.GuestBandwidth{Ingress: v1alpha1.BitRate(b.Ingress), Egress: v1alpha1.BitRate(b.Egress)}
+		}
 	}
 	if v.NoTunnel != sharing.NoTunnel(policy) { // it differs
 		policy.Spec.Tunnel = access(!v.NoTunnel)

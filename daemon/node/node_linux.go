@@ -368,7 +368,7 @@ func (n *Node) leave() error {
 		return nil
 	}
 	n.cfg.Log.Info("Kith is being removed: nothing of it stays on this node")
-	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links, translate.Table)
+	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links, fence.Bandwidth, translate.Table)
 }
 
 func gone(set *appsv1.DaemonSet, err error) bool {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ func TestGuestsStayWithinTheFence(t *testing.T) {
 	w.reach(t, "at first")
 	t.Run("through the tunnel", w.tunnel)
 	t.Run("the owner decides about the internet", w.internet)
+	t.Run("the owner bounds the bandwidth", w.bandwidth)
 	t.Run("NetworkPolicies of their home", w.policies)
 	t.Run("while kithd is dead", w.headless)
 	w.reach(t, "with a new kithd")
@@ -230,6 +232,37 @@ func (w *fenced) internet(t *testing.T) {
 	w.each(t, "a guest", w.shop, "guest", true, w.desk+":8080", w.next+":8080")
 	say("Allow")
 	is(true)
+}
+
+// bandwidth: what a guest gets beyond the bound is dropped and sent again, until the bound is taken away.
+func (w *fenced) bandwidth(t *testing.T) {
+	list := func() string {
+		out, stderr, err := w.bob.Exec(t.Context(), "nft", "list", "table", "inet", "kith-bandwidth")
+		if err != nil {
+			t.Fatalf("%v: %s", err, stderr)
+		}
+		return out
+	}
+	kith(t, w.bob, "share", "--bandwidth", "100k")
+	eventually(t, 10*time.Second, "the bound is in the kernel", func() string {
+		if is := list(); strings.Count(is, "limit rate over 12500 bytes/second") != 2 {
+			return is
+		}
+		return ""
+	})
+	w.each(t, "a guest", w.shop, "guest", true, w.desk+":8080", w.next+":8080", w.online)
+	kubectl(t, w.bob, "-n", w.shop, "exec", "guest", "--", "/app", "sha256", "http://"+w.desk+":8080/blob?bytes=250000") // a second's worth and 128 KiB come at once
+	is := list()
+	if got := regexp.MustCompile(`chain r-default {\s+limit rate over 12500 bytes/second burst \S+ \S+ counter packets ([0-9]+) `).FindStringSubmatch(is); got == nil || got[1] == "0" {
+		t.Errorf("nothing was dropped of what a guest got: %s", is)
+	}
+	kith(t, w.bob, "share", "--bandwidth", "")
+	eventually(t, 10*time.Second, "the bound is gone", func() string {
+		if is := list(); strings.Contains(is, "limit") {
+			return is
+		}
+		return ""
+	})
 }
 
 // headless: without kithd the fence holds, and the owner makes pods as ever.

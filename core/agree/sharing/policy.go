@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -198,6 +199,30 @@ func Internet(policy *v1alpha1.SharingPolicy) bool {
 // not: those providers then learn where this laptop is.
 func Direct(policy *v1alpha1.SharingPolicy) bool {
 	return policy != nil && policy.Spec.Network != nil && policy.Spec.Network.Direct == v1alpha1.AccessAllow
+}
+
+// Bandwidth is what guests under the policy get and send, all together, in bits a second; 0 is no bound. What is no rate is none: neither the API
+// server nor Validate lets it in.
+func Bandwidth(policy *v1alpha1.SharingPolicy) (ingress, egress uint64) {
+	if policy == nil || policy.Spec.Network == nil || policy.Spec.Network.Bandwidth == nil {
+		return 0, 0
+	}
+	b := policy.Spec.Network.Bandwidth
+	ingress, _ = api.ParseBitRate(string(b.Ingress))
+	egress, _ = api.ParseBitRate(string(b.Egress))
+	return ingress, egress
+}
+
+// BandwidthLabels tell a peer of those bounds; they bind nobody.
+func BandwidthLabels(policy *v1alpha1.SharingPolicy) map[string]string {
+	labels := map[string]string{}
+	ingress, egress := Bandwidth(policy)
+	for name, bits := range map[string]uint64{v1alpha1.LabelIngress: ingress, v1alpha1.LabelEgress: egress} {
+		if bits > 0 {
+			labels[name] = strconv.FormatUint(bits, 10)
+		}
+	}
+	return labels
 }
 
 // Default is the policy a new cluster starts with: percent of everything, for every peer, guests held to

@@ -301,6 +301,9 @@ func TestValidate(t *testing.T) {
 		{"spec.keepVolumes", "from 1h to 8760h", func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Minute} }},
 		{"spec.notice", "from 10s to 720h", func(s *v1alpha1.SharingPolicySpec) { s.Notice = &metav1.Duration{Duration: time.Second} }},
 		{"spec.notice", "from 10s to 720h", func(s *v1alpha1.SharingPolicySpec) { s.Notice = &metav1.Duration{Duration: 721 * time.Hour} }},
+		{"spec.network.bandwidth.egress", "bits a second", func(s *v1alpha1.SharingPolicySpec) {
+			s.Network = &v1alpha1.GuestNetwork{Bandwidth: &v1alpha1.GuestBandwidth{Ingress: "1M", Egress: "1"}}
+		}},
 		{"spec.keepVolumes", "from 1h to 8760h", func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: 8761 * time.Hour} }},
 		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) {
 			s.ContractValidity = &metav1.Duration{Duration: MaxValidity + time.Second}

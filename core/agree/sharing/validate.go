@@ -141,6 +141,13 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	if spec.ReofferAs == v1alpha1.ReofferAsEach && len(spec.ReofferFrom) == 0 {
 		bad("spec.reofferAs", string(spec.ReofferAs), "One where there is no reofferFrom: there is nobody to tell of")
 	}
+	if spec.Network != nil && spec.Network.Bandwidth != nil {
+		for _, rate := range []struct{ field, is string }{{"ingress", string(spec.Network.Bandwidth.Ingress)}, {"egress", string(spec.Network.Bandwidth.Egress)}} {
+			if _, ok := api.ParseBitRate(rate.is); !ok && rate.is != "" {
+				bad("spec.network.bandwidth."+rate.field, rate.is, api.BitRateAllowed)
+			}
+		}
+	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {
 			if !registry.MatchString(r) {

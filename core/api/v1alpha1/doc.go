@@ -117,6 +117,9 @@ const (
 	// affinity can compare it. What is free has no such label.
 	LabelPrice         = "kith.dev/price-"
 	LabelPriceCurrency = "kith.dev/price-currency"
+	// LabelIngress and LabelEgress of such a node say what all guests there together may get and send at most, in bits a second, by the peer's
+	// word when the contract was signed. Without one there was no bound.
+	LabelIngress, LabelEgress = "kith.dev/bandwidth-ingress", "kith.dev/bandwidth-egress"
 	// TaintPeer keeps pods that were not offloaded away from virtual nodes.
 	TaintPeer = LabelPeer
 	// TaintClosed is on a virtual node while none of the peer's nodes takes pods; its value is the peer's word for why.

@@ -290,7 +290,26 @@ type GuestNetwork struct {
 	// +optional
 	// +kubebuilder:default=Deny
 	Direct Access `json:"direct,omitempty"`
+	// bandwidth bounds what guests take of this cluster's lines. It is not a term of contracts: a change holds at once.
+	// +optional
+	Bandwidth *GuestBandwidth `json:"bandwidth,omitempty"`
 }
+
+// GuestBandwidth is the most that guests of all peers under a policy together, on each node, get and send by the tunnels and the internet. What they
+// say to pods of this cluster, guests or the owner's, does not count.
+type GuestBandwidth struct {
+	// ingress is what they get. Not set: no bound.
+	// +optional
+	Ingress BitRate `json:"ingress,omitempty"`
+	// egress is what they send. Not set: no bound.
+	// +optional
+	Egress BitRate `json:"egress,omitempty"`
+}
+
+// BitRate is so many bits a second, from 100k to 99G: "20M". k, M and G are powers of 1000.
+// +kubebuilder:validation:MaxLength=8
+// +kubebuilder:validation:Pattern=`^([1-9][0-9]{2,5}k|[1-9][0-9]{0,4}M|[1-9][0-9]?G)$`
+type BitRate string
 
 // ImageRules say where guests' images may come from. This laptop pulls them, from where it stands: so without a word here
 // nothing is asked of registries on private addresses, on its LAN or on itself, and no image is used that guests did not

@@ -103,3 +103,17 @@ func scheme(t *testing.T) *runtime.Scheme {
 	}
 	return s
 }
+
+// TestWhatAPeerSaysOfItsBandwidth is on its node, as far as it is a number.
+func TestWhatAPeerSaysOfItsBandwidth(t *testing.T) {
+	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.AdvertisementSpec{
+		Peer: "bob", NodeLabels: map[string]string{v1alpha1.LabelIngress: "020000000", v1alpha1.LabelEgress: "any", "kith.dev/bandwidth": "1"},
+	}}
+	f := &Fleet{Config: Config{
+		Client: clientfake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(adv).Build(), Place: func(*v1alpha1.Peer) map[string]string { return nil },
+	}}
+	labels, err := f.labels(t.Context(), &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}, &v1alpha1.Contract{})
+	if _, says := labels[v1alpha1.LabelEgress]; err != nil || says || labels[v1alpha1.LabelIngress] != "20000000" || labels["kith.dev/bandwidth"] != "" {
+		t.Errorf("%v, %v", labels, err)
+	}
+}

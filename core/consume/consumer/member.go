@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -232,6 +233,11 @@ func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
 	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {
 		labels[corev1.LabelArchStable] = arch
+	}
+	for _, name := range []string{v1alpha1.LabelIngress, v1alpha1.LabelEgress} {
+		if bits, err := strconv.ParseUint(adv.Spec.NodeLabels[name], 10, 63); err == nil {
+			labels[name] = strconv.FormatUint(bits, 10)
+		}
 	}
 	return labels, nil
 }

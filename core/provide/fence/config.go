@@ -53,9 +53,16 @@ type Tenant struct {
 	Apart    []netip.Prefix // of those, guests on other nodes, which have a fence of their own: here only what they send into the tunnel is judged
 	Home     []netip.Prefix // its address space, of both, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
+	Bounds   Bounds         // of what its guests get and send
 
 	Aliases []netip.Prefix // its address space as the owner's pods know it, where some of those are shared with it
 	Shared  []Shared       // what of them it reaches
+}
+
+// Bounds are of what guests, of all tenants with the same Of, get and send by the tunnel and the internet, in bits a second; 0 is none.
+type Bounds struct {
+	Of              string // name of a policy
+	Ingress, Egress uint64
 }
 
 // Shared is a port of a pod of the owner's that a consumer reaches.

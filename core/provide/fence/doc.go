@@ -1,5 +1,5 @@
 // Package fence keeps guests, pods of other clusters that run on this laptop, away from the laptop itself, its LAN,
-// its owner's pods and each other. It writes the nftables tables kith-fence, kith-limits and kith-links.
+// its owner's pods and each other. It writes the nftables tables kith-fence, kith-limits, kith-links and kith-bandwidth.
 //
 // The daemon makes one Fence, raises it before the engine starts, and has it follow peers, contracts and policies. This room
 // never decides who is a guest (hosting labels pods), which addresses guests have (link agrees on them) or what a policy says
@@ -34,6 +34,10 @@
 //
 // The table kith-limits bounds how many connections a peer's guests, and its home through the tunnel, may open, so that the kernel's
 // conntrack table always has room for this laptop's own connections.
+//
+// The table kith-bandwidth bounds what the guests of all peers under a policy get and send by the tunnel and the internet, if the policy says so. It
+// polices (`limit rate over`) instead of shaping by tc: guests have a link each, so one queue for all of them would need a device of its own (ifb)
+// and modules that kernels may lack; nftables has the bound for both families, in one transaction with the rest, with whatever network plugin.
 //
 // # No moment without a fence
 //

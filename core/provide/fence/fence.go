@@ -34,6 +34,7 @@ type Fence struct {
 	rel           Relations
 	fence, limits nft.Keeper
 	links         nft.Keeper
+	bandwidth     nft.Keeper
 	limited       error // why connections are not limited
 	bound         error // why guests are not bound to their links
 	narrowed      map[int]bool
@@ -51,9 +52,10 @@ func New(cfg Config) (*Fence, error) {
 	f := &Fence{
 		narrowed: map[int]bool{}, seen: sight{found: map[netip.Addr]guestLink{}, since: map[netip.Addr]time.Time{}, standing: map[string]bool{}},
 		cfg: cfg, allowed: allowed, fence: nft.Keeper{Name: Table, Log: cfg.Log}, limits: nft.Keeper{Name: Limits, Log: cfg.Log}, links: nft.Keeper{Name: Links, Log: cfg.Log},
-		readHost: func(wires bool) (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group, wires) },
-		seek:     func(w wires, a netip.Addr) { w.seek(&netlink.Handle{}, a) },
-		narrow:   narrow,
+		bandwidth: nft.Keeper{Name: Bandwidth, Log: cfg.Log},
+		readHost:  func(wires bool) (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group, wires) },
+		seek:      func(w wires, a netip.Addr) { w.seek(&netlink.Handle{}, a) },
+		narrow:    narrow,
 	}
 	if cfg.Mark != "" {
 		_, err := os.Stat(cfg.Mark)
@@ -103,7 +105,7 @@ func (f *Fence) Run(ctx context.Context) error {
 	around, stop, err := f.cfg.Kernel.Listen(kinds)
 	if err == nil {
 		defer stop()
-		err = errors.Join(nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits, &f.links), f.close())
+		err = errors.Join(nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits, &f.links, &f.bandwidth), f.close())
 	}
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
@@ -124,7 +126,8 @@ func (f *Fence) refresh() error {
 }
 
 // keep has the kernel hold what follows from what was told, and from the host as it is. A kernel without the words for limits
-// (nft_connlimit) leaves the fence as it is.
+// (nft_connlimit) leaves the fence as it is. Where it has none for a bandwidth that a policy bounds, that is an error: no more guests are taken in
+// than there were.
 func (f *Fence) keep() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +160,13 @@ func (f *Fence) keep() (err error) {
 		f.cfg.Log.Warn("guests are not bound to their links: they may use IPv6 on them, and deceive neighbours", "err", f.bound)
 	}
 	f.is = is
-	return f.renew(is)
+	err = f.bandwidth.Keep(is.bandwidth, f.wasSet)
+	if err != nil && f.rel.bounded() {
+		err = fmt.Errorf("what guests send and receive cannot be bounded as the policy says: %w", err)
+	} else {
+		err = nil
+	}
+	return errors.Join(f.renew(is), err)
 }
 
 // narrow has ARP tell a guest of no address but that which the host has on its link: of others it could learn where it is.

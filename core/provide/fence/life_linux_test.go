@@ -157,7 +157,7 @@ func (w *world) marking(mark string) *Fence {
 	w.must(err)
 	h := w.net("host")
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
-	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
+	f.limits.Options, f.links.Options, f.bandwidth.Options = f.fence.Options, f.fence.Options, f.fence.Options
 	w.at(f, h)
 	f.Heard(time.Now())
 	return f

@@ -31,8 +31,8 @@ type hostState struct {
 	bridged     bool     // the rules of IPv4 see what goes from port to port of a bridge
 }
 
-// A plan is what is to be in the kernel: the fence for IPv4, that for IPv6 or what drops guests' IPv6, and the limits.
-type plan struct{ fence, limits, links []nft.Table }
+// A plan is what is to be in the kernel: the fence for IPv4, that for IPv6 or what drops guests' IPv6, and the bounds.
+type plan struct{ fence, limits, links, bandwidth []nft.Table }
 
 // Names of the sets that are always there.
 const (
@@ -80,12 +80,15 @@ func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	}
 	if !cfg.both() {
 		p.fence = append(p.fence, cfg.dropping6(host, closed))
+		p.bandwidth = []nft.Table{cfg.bandwidth(tenants, nil)}
 		return p
 	}
+	tenants4 := tenants
 	six := cfg.ipv6()
 	tenants, lost = six.settled(rel.Tenants)
 	p.fence = append(p.fence, nft.Table{Family: six.table, Chains: six.chains(tenants, providers), Sets: six.sets(tenants, providers, host, Plugin{}, lost)})
 	p.limits = append(p.limits, six.limits(a, tenants, providers, lost))
+	p.bandwidth = []nft.Table{cfg.bandwidth(tenants4, tenants)}
 	return p
 }
 

@@ -43,7 +43,8 @@ func (c Config) relations(o objects) (rel Relations) {
 		if !consumes {
 			continue
 		}
-		t := Tenant{Consumer: id.Compact(), Internet: sharing.Internet(sharing.Select(o.policies, &p))}
+		policy := sharing.Select(o.policies, &p)
+		t := Tenant{Consumer: id.Compact(), Internet: sharing.Internet(policy), Bounds: bounds(policy)}
 		if c.Group != 0 {
 			t.Home = slices.Concat(pair.Space, pair.IPv6.Space)
 			var gone []netip.Prefix // on from here: to guests here these are as any others of their home elsewhere
@@ -59,7 +60,7 @@ func (c Config) relations(o objects) (rel Relations) {
 			}
 			for _, o := range pair.Onward { // a home of its own, by way of the peer
 				rel.Tenants = append(rel.Tenants, Tenant{
-					Consumer: fmt.Sprintf("%s-%x", t.Consumer, o.Network.Addr().As4()), Guests: []netip.Prefix{o.Guests}, Home: o.Elsewhere(), Internet: t.Internet,
+					Consumer: fmt.Sprintf("%s-%x", t.Consumer, o.Network.Addr().As4()), Guests: []netip.Prefix{o.Guests}, Home: o.Elsewhere(), Internet: t.Internet, Bounds: t.Bounds,
 				})
 			}
 		} else {
@@ -82,6 +83,15 @@ func (c Config) relations(o objects) (rel Relations) {
 	slices.SortFunc(rel.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
 	slices.SortFunc(rel.Providers, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	return rel
+}
+
+// bounds are those of a policy; the zero value where it has none.
+func bounds(policy *v1alpha1.SharingPolicy) Bounds {
+	ingress, egress := sharing.Bandwidth(policy)
+	if ingress == 0 && egress == 0 {
+		return Bounds{}
+	}
+	return Bounds{Of: policy.Name, Ingress: ingress, Egress: egress}
 }
 
 // shared are the ports of pods that a consumer reaches.

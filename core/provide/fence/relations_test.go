@@ -70,6 +70,9 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 	offline := v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "offline"}, Spec: v1alpha1.SharingPolicySpec{
 		Peers: []string{"alice"}, Network: &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessDeny},
 	}}
+	slow := v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Spec: v1alpha1.SharingPolicySpec{
+		Network: &v1alpha1.GuestNetwork{Bandwidth: &v1alpha1.GuestBandwidth{Egress: "20M", Ingress: "fast"}},
+	}}
 	byPeer := func(list ...Provider) []Provider {
 		slices.SortFunc(list, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 		return list
@@ -111,6 +114,11 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 			"no tunnel yet, no internet by the policy",
 			objects{peers: []v1alpha1.Peer{peerAt("alice", "", "")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}, policies: []v1alpha1.SharingPolicy{offline}},
 			Relations{Tenants: []Tenant{{Consumer: alice}}},
+		},
+		{
+			"a policy that bounds what guests send",
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "", "")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}, policies: []v1alpha1.SharingPolicy{slow}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Bounds: Bounds{Of: "slow", Egress: 20e6}}}},
 		},
 		{
 			"what cannot be read is closed",

@@ -521,7 +521,7 @@ func (w *world) raise() {
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
-	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
+	f.limits.Options, f.links.Options, f.bandwidth.Options = f.fence.Options, f.fence.Options, f.fence.Options
 	w.at(f, h)
 	w.fence = f
 }

@@ -54,9 +54,11 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if terms.Network == contract.NetworkNone {
 		terms.Reoffer = false
 	}
+	labels := p.nodeLabels(ctx, resources)
+	maps.Copy(labels, sharing.BandwidthLabels(policy))
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
 		Terms:      terms,
-		NodeLabels: p.nodeLabels(ctx, resources),
+		NodeLabels: labels,
 		ValidUntil: until,
 		ValidFor:   int64(runs / time.Second),
 	}}, nil
