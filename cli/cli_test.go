@@ -143,7 +143,9 @@ func world() *apitest.Backend {
 			"shop/far":   {Namespace: "shop", Name: "far", State: api.PodReady, Laptop: "bob", Since: now.Add(-time.Hour), Causes: []api.Cause{{Reason: api.CauseRuns, Laptop: "bob", Who: api.WhoNobody, What: "it runs on bob"}}},
 		},
 		Offers: map[string]api.Offered{
-			"bob": {Peer: "bob", ID: bobID, Policy: "family", Has: api.Resources{"cpu": "1", "memory": "2Gi", "pods": "40"},
+			"bob": {Peer: "bob", ID: bobID, Policy: "family", Prices: map[string]string{"cpu": "0.022 EUR"}, Margin: "10%",
+				From: api.List[api.OfferedFrom]{{Peer: "dave", Prices: map[string]string{"cpu": "0.02 EUR"}}, {Peer: "er\x1b[2Jin", Prices: map[string]string{"cpu": "1 USD"}, LeftOut: true}},
+				Has:  api.Resources{"cpu": "1", "memory": "2Gi", "pods": "40"},
 				Policies: api.List[api.PolicyLook]{
 					{Name: "lab", Priority: 20, Not: api.NotForLabels}, {Name: "family", Priority: 10, Selected: api.SelectedByID, Applies: true}, {Name: "default", Selected: api.SelectedEverybody, Reason: api.NoOfferPaused, Why: "sharing is paused (SharingPolicy default)"},
 				},
@@ -246,7 +248,7 @@ func TestGolden(t *testing.T) {
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family",
 			"share --price cpu=0.02EUR,memory=0.5EUR", "share --price cpu=0 --dry-run", "share --price pods=1EUR", "share --price cpu=1", "share --price cpu=1EUR --price memory=1USD",
-			"share --resource nvidia.com/gpu=1 --device-runtime-class nvidia", "share --gpu half", "share --resource widget=1", "share --device-runtime-class No!"},
+			"share --resource nvidia.com/gpu=1 --device-runtime-class nvidia", "share --gpu half", "share --resource widget=1", "share --bandwidth 20M", "share --bandwidth ingress=50M,egress=10M", "share --bandwidth fast", "share --policy lab --reoffer-from carol --margin 10%", "share --margin 10", "share --device-runtime-class No!"},
 		"share-explain": {"share explain bob", "share explain carol", "share explain bob -o json", "share explain nobody", "share explain"},
 		"offload":       {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "offload web --budget 5/week", "offload web --budget 5/year", "unoffload shop", "unoffload web"},
 		"contract":      {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,12 @@ func (p commands) showOffered(o api.Offered) {
 	if o.Reason == "" && !o.Closes.IsZero() {
 		fmt.Fprintf(p.Out, "until the policy's hours end: %s\n", o.Closes.Format("Mon 2 Jan 15:04 MST"))
 	}
+	if len(o.Prices) > 0 {
+		fmt.Fprintf(p.Out, "at %s\n", screen.Clean(api.PricesInWords(o.Prices)))
+	}
+	for _, from := range o.From {
+		fmt.Fprintln(p.Out, screen.CleanLines(fromWords(from, o.Margin)))
+	}
 	if len(o.Has) > 0 {
 		fmt.Fprintf(p.Out, "it has %s, which stays\n", screen.Clean(o.Has.String()))
 	}
@@ -63,6 +70,18 @@ func (p commands) showOffered(o api.Offered) {
 		fmt.Fprintln(p.Out)
 		screen.Table(p.Out, style, p.Format == program.Wide, offeredColumns, o.Resources)
 	}
+}
+
+// fromWords says what a provider asks, and what becomes of it.
+func fromWords(from api.OfferedFrom, margin string) string {
+	asks := cmp.Or(api.PricesInWords(from.Prices), "nothing")
+	switch {
+	case from.LeftOut:
+		return fmt.Sprintf("nothing of %s is offered on: its prices (%s) are in another currency, or too high to have a margin", from.Peer, asks)
+	case margin != "":
+		return fmt.Sprintf("with what %s grants, which asks %s: the highest price counts, with a margin of %s", from.Peer, asks, margin)
+	}
+	return fmt.Sprintf("with what %s grants, which asks %s", from.Peer, asks)
 }
 
 var lookColumns = []screen.Column[api.PolicyLook]{

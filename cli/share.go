@@ -48,6 +48,7 @@ type shareFlags struct {
 	reoffer     bool
 	reofferFrom string
 	each        bool
+	margin      string
 	prices      map[string]string
 }
 
@@ -101,6 +102,7 @@ finds this machine there asks it as anybody does, and the policy that applies to
 --reoffer lets peers offer on to peers of theirs what they are granted by contracts that are signed from then on; --reoffer-from offers on what providers
 of this machine grant it and let be offered on, so that pods of peers may go on to them (docs/broker.md). With --each, peers see each of these providers
 as a node of its own beside that of this machine, and their schedulers decide by whom what runs; they learn who these providers are.
+--margin has each price be no less than the highest of those providers', and so much more (docs/prices.md).
 
 --keep-volumes is how long the data of peers' volumes is kept here after the end of a contract, from 1h to 365d; without it seven
 days. It is a term of the contracts that are signed from then on, and peers agree to less than seven days before they sign.
@@ -134,6 +136,7 @@ contracts that are signed from then on (docs/policies.md).`,
   kith share --reoffer
   kith share --policy shop --to alice 50% --reoffer-from carol,dave
   kith share --reoffer-from all --each
+  kith share --policy shop --to alice 50% --reoffer-from carol,dave --margin 10%
   kith share off
   kith share 80% --dry-run`,
 		Args: program.Between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
@@ -167,6 +170,7 @@ contracts that are signed from then on (docs/policies.md).`,
 	c.RegisterFlagCompletionFunc("list-at", p.completePeers(-1))
 	c.Flags().BoolVar(&f.reoffer, "reoffer", false, "peers may offer on to others what they are granted from now on")
 	c.Flags().StringVar(&f.reofferFrom, "reoffer-from", "", "`PEERS`, with commas, whose grants to this machine are offered on where they allow it; all is all of them, \"\" is none")
+	c.Flags().StringVar(&f.margin, "margin", "", "`PERCENTAGE` on top of the prices of those from whom something is offered on, such as 10%; \"\" is this policy's own prices alone")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError // -5% reads as flags: it is an amount below nothing
 		if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
@@ -454,6 +458,12 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if given("each") {
 		change.Each = &f.each
 	}
+	if given("margin") {
+		if err := (api.Policy{Margin: f.margin}).Check(); err != nil {
+			return change, err
+		}
+		change.Margin = &f.margin
+	}
 	if given("to") {
 		if f.policy == "" && f.to != "" {
 			return change, &api.Error{
@@ -599,6 +609,9 @@ var policyColumns = []screen.Column[api.Policy]{
 		each := ""
 		if x.Each {
 			each = "each "
+		}
+		if x.Margin != "" {
+			return each + "from " + strings.Join(from, ",") + " at " + x.Margin + " more"
 		}
 		return each + "from " + strings.Join(from, ",")
 	}},

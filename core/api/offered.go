@@ -23,8 +23,24 @@ type Offered struct {
 	// Peers is how many other peers hold contracts under the policy, MaxPeers how many may; left out where any number may.
 	Peers    int   `json:"peers"`
 	MaxPeers int32 `json:"maxPeers,omitempty"`
+	// Prices are those of the offer, for one unit and hour ("0.02 EUR"); left out when all of it is free. Margin is what they have on top of those of the
+	// providers that From names.
+	Prices map[string]string `json:"prices,omitempty"`
+	Margin string            `json:"margin,omitempty"`
+	// From are the providers whose grants are offered on to the peer, and those that are not because of their prices.
+	From List[OfferedFrom] `json:"from,omitempty"`
 	// Resources are those that the policy names. They are there when nothing is offered as well, unless that is for no policy or no node.
 	Resources List[OfferedResource] `json:"resources"`
+}
+
+// OfferedFrom is a provider whose grant may be offered on.
+type OfferedFrom struct {
+	Peer string `json:"peer"`
+	// Prices are those of the contract with it.
+	Prices map[string]string `json:"prices,omitempty"`
+	// LeftOut: nothing of it is offered on, for with the policy's margin its prices can be none of the offer: they are in another currency than the
+	// policy's, or than those of a provider before it, or come to more digits than a price has.
+	LeftOut bool `json:"leftOut,omitempty"`
 }
 
 // PolicyLook is how one policy looks at a peer.

@@ -85,6 +85,8 @@ type Policy struct {
 	ReofferFrom List[string] `json:"reofferFrom,omitempty"`
 	// Each: peers under this policy see each of them as a node of its own.
 	Each bool `json:"each,omitempty"`
+	// Margin is what is added to the prices of what is offered on ("10%"); "" is that prices are Prices alone.
+	Margin string `json:"margin,omitempty"`
 	// Names are those that IDs in Peers and ReofferFrom have here, by ID. It is not set, only shown, and so are Offered and Notes.
 	Names map[string]string `json:"names,omitempty"`
 	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
@@ -145,6 +147,7 @@ type PolicyChange struct {
 	Reoffer     *bool         `json:"reoffer,omitempty"`
 	ReofferFrom *List[string] `json:"reofferFrom,omitempty"`
 	Each        *bool         `json:"each,omitempty"`
+	Margin      *string       `json:"margin,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -178,6 +181,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	if set(&p.Each, c.Each); c.Each == nil && len(p.ReofferFrom) == 0 {
 		p.Each = false // there is nobody left to be seen
 	}
+	set(&p.Margin, c.Margin)
 	p.Amounts = merged(p.Amounts, c.Amounts, c.OnlyAmounts)
 	p.Prices = merged(p.Prices, c.Prices, c.OnlyPrices)
 	return p
@@ -208,7 +212,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, Bandwidth: &p.Bandwidth, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered,
-		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each,
+		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each, Margin: &p.Margin,
 	}
 }
 
@@ -269,6 +273,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if !slices.Equal(was.ReofferFrom, p.ReofferFrom) {
 		parts = append(parts, fmt.Sprintf("offered on from %d providers → %d", len(was.ReofferFrom), len(p.ReofferFrom)))
+	}
+	if was.Margin != p.Margin {
+		parts = append(parts, fmt.Sprintf("margin on what is offered on %s → %s", cmp.Or(was.Margin, "none"), cmp.Or(p.Margin, "none")))
 	}
 	if before, now := was.Bandwidth.String(), p.Bandwidth.String(); before != now {
 		parts = append(parts, fmt.Sprintf("bandwidth of guests %s → %s", cmp.Or(before, "any"), cmp.Or(now, "any")))
@@ -389,6 +396,9 @@ func (p Policy) Check() error {
 	}
 	if len(p.Catalogues) > maxCatalogues {
 		return Invalid("catalogues", fmt.Sprint(len(p.Catalogues)), fmt.Sprintf("at most %d peers", maxCatalogues))
+	}
+	if _, ok := ParseMargin(p.Margin); p.Margin != "" && !ok {
+		return Invalid("margin", p.Margin, MarginAllowed)
 	}
 	if p.Reoffer && len(p.ReofferFrom) > 0 {
 		return Invalid("reoffer", "true", "false where something is offered on from others: that goes on no further")

@@ -39,6 +39,7 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 			p.Reserve, p.MaxPerPeer, p.MaxPeers = Resources{"cpu": "2"}, Resources{"cpu": "10%"}, 3
 		}),
 			"reserve nothing → cpu 2, most per peer all → cpu 10%, most peers any → 3"},
+		{half, with(func(p *Policy) { p.Margin = "10%" }), "margin on what is offered on none → 10%"},
 		{half, with(func(p *Policy) { p.Bandwidth = Bandwidth{Ingress: "20M", Egress: "20M"} }), "bandwidth of guests any → 20M"},
 		{with(func(p *Policy) { p.Bandwidth.Egress = "1M" }), with(func(p *Policy) { p.Bandwidth = Bandwidth{"2M", "1M"} }), "bandwidth of guests egress=1M → ingress=2M,egress=1M"},
 		{half, with(func(p *Policy) { p.OnMains, p.BatteryAbove = true, 40 }), "only on mains, only with batteries above 0% → 40%"},
@@ -93,7 +94,7 @@ func TestWhatAPolicyCannotSay(t *testing.T) {
 		{TimeZone: "../etc"}, {TimeZone: "Europe Berlin"}, {MaxPeers: -1}, {MaxPeers: 1001}, {BatteryAbove: 100}, {BatteryAbove: -1}, {IdleFor: "59s"}, {IdleFor: "25h"}, {IdleFor: "often"}, {IdleFor: "-1h"}, {Reserve: Resources{"cpu": "50% of free"}}, {Reserve: Resources{GPU: "1"}},
 		{Reserve: Resources{"cpu": "1e3"}}, {MaxPerPeer: Resources{"a b": "1"}}, {MaxPerPeer: Resources{"example.com/a": "500m"}}, {Amounts: Resources{"cpu": "2 of free"}},
 		{Amounts: Resources{"cpu": "101% of free"}}, {Amounts: Resources{"cpu": "% of free"}}, {Hours: List[Hours]{{From: "09:00"}}}, {Hours: List[Hours]{{Days: List[string]{"Moon"}, From: "09:00", To: "10:00"}}},
-		{Bandwidth: Bandwidth{Egress: "fast"}}, {Bandwidth: Bandwidth{Ingress: "99k"}},
+		{Bandwidth: Bandwidth{Egress: "fast"}}, {Bandwidth: Bandwidth{Ingress: "99k"}}, {Margin: "10"}, {Margin: "1000%"},
 	} {
 		if err := p.Check(); err == nil {
 			t.Errorf("%+v can be said", p)

@@ -2,13 +2,16 @@ package backend
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
 
@@ -57,6 +60,16 @@ func offeredView(name string, id identity.ID, e provider.Explained) api.Offered 
 	}
 	if no := e.Now.No; no != nil {
 		v.Reason, v.Resource, v.Why = no.Why, string(no.Of), no.Reason
+	}
+	if e.Now.No == nil {
+		v.Prices = sharing.Prices(in.Policy, record.Amounts(e.Now.Offer))
+	}
+	for _, ctr := range slices.Concat(e.From, e.Left) {
+		from := api.OfferedFrom{Peer: ctr.Spec.Peer, LeftOut: slices.Contains(e.Left, ctr)}
+		if doc, err := contract.Parse(ctr.Spec.Document); err == nil {
+			from.Prices = doc.Prices
+		}
+		v.From, v.Margin = append(v.From, from), in.Policy.Spec.Margin
 	}
 	parts := map[string]sharing.Part{}
 	order := api.Resources{}

@@ -88,7 +88,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	if p.Spec.Notice != nil {
 		v.Notice = sharing.Notice(p).String()
 	}
-	v.Reoffer, v.ReofferFrom = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom
+	v.Reoffer, v.ReofferFrom, v.Margin = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom, p.Spec.Margin
 	v.Each = p.Spec.ReofferAs == v1alpha1.ReofferAsEach
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -314,6 +314,7 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			policy.Spec.ReofferAs = v1alpha1.ReofferAsEach
 		}
 	}
+	policy.Spec.Margin = v.Margin
 	policy.Spec.KeepVolumes = nil
 	if v.KeepVolumes != "" {
 		d, err := time.ParseDuration(v.KeepVolumes)

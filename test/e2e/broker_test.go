@@ -304,7 +304,9 @@ func (b *brokered) nodes(t *testing.T) map[string]string {
 	var list struct {
 		Items []struct {
 			Metadata struct{ Name string }
-			Status   struct{ Conditions []struct{ Type, Status, Reason string } }
+			Status   struct {
+				Conditions []struct{ Type, Status, Reason string }
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(kubectl(t, b.alice, "get", "nodes", "-l", "kith.dev/peer", "-o", "json")), &list); err != nil {

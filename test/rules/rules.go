@@ -125,6 +125,8 @@ var All = []Rule{
 	{"SharingPolicy spec.tunnel", "Allow or Deny", "", "", sharing("tunnel: Never"), "spec.tunnel", ""},
 	{"SharingPolicy spec.reofferAs", "One, or with a reofferFrom Each", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"each":true}`, "One where there is no reofferFrom", sharing("reofferAs: Each"),
 		"there is nobody to tell of without reofferFrom: reofferAs is One", ""},
+	{"SharingPolicy spec.margin", "a percentage up to 999.99%, with reofferFrom", "share --margin 10", "from 0% to 999.99%", sharing("margin: 10%"), "a margin is on what is offered on from others: it goes with reofferFrom", ""},
+	{"SharingPolicy spec.network.bandwidth", "bits a second from 100k to 99G", "share --bandwidth fast", "from 100k to 99G", sharing("network: {bandwidth: {egress: 20}}"), "spec.network.bandwidth.egress", ""},
 	{"SharingPolicy spec.namespaces.reserved", "names, in which a * stands for any characters", "", "", sharing("namespaces: {reserved: ['A b']}"), "spec.namespaces.reserved[0]", ""},
 	{"SharingPolicy spec.images.rate", "bytes per second, such as 5M", "", "", sharing("images: {rate: 50%}"), "spec.images.rate", ""},
 	{"SharingPolicy spec.images.registries", "as they stand in names of images", "", "", sharing("images: {registries: ['a b']}"), "spec.images.registries[0]", ""},

@@ -2,10 +2,12 @@ package sharing
 
 import (
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/agree/supply"
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/net/netplan"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
 
@@ -61,12 +66,16 @@ type market struct {
 	yes      map[string]corev1.ResourceList     // what the owner accepted, and nobody has signed yet, by peer
 	offers   int
 	granted  int
+
+	priced    []*v1alpha1.Contract            // of providers, at some prices each; with other amounts each time one is taken
+	providers []*v1alpha1.Contract            // those in force
+	from      map[string][]*v1alpha1.Contract // by peer, what of it was offered on to it when its offer was made
 }
 
 var marketed = []string{"cpu", "memory", "pods", "ephemeral-storage", "storage", "example.com/gpu"}
 
 func newMarket(t *testing.T, seed uint64) *market {
-	m := &market{t: t, r: rand.New(rand.NewPCG(seed, 42)), has: map[string]corev1.ResourceList{}, yes: map[string]corev1.ResourceList{}}
+	m := &market{t: t, r: rand.New(rand.NewPCG(seed, 42)), has: map[string]corev1.ResourceList{}, yes: map[string]corev1.ResourceList{}, from: map[string][]*v1alpha1.Contract{}, priced: providersAtPrices(t)}
 	for i := range 5 {
 		peer := acceptedPeer(fmt.Sprintf("peer%d", i), identity.ID{byte(i + 1)}.String())
 		peer.Labels = map[string]string{"team": []string{"lab", "home"}[m.r.IntN(2)]}
@@ -74,6 +83,7 @@ func newMarket(t *testing.T, seed uint64) *market {
 	}
 	m.nodes()
 	m.pods()
+	m.provides()
 	for range 1 + m.r.IntN(3) {
 		m.addPolicy()
 	}
@@ -166,6 +176,15 @@ func (m *market) addPolicy() {
 	if m.r.IntN(3) == 0 {
 		s.MaxPeers = new(int32(1 + m.r.IntN(3)))
 	}
+	if m.r.IntN(2) == 0 { // as a broker
+		if s.ReofferFrom = []string{AllProviders}; m.r.IntN(2) == 0 {
+			s.ReofferFrom = []string{m.peers[m.r.IntN(len(m.peers))].Name}
+		}
+		s.Margin = []string{"", "0%", "10%", "33.33%"}[m.r.IntN(4)]
+	}
+	if m.r.IntN(2) == 0 {
+		s.Prices = map[string]v1alpha1.UnitPrice{"cpu": v1alpha1.UnitPrice([]string{"0.02 EUR", "5 EUR", "0.02 USD"}[m.r.IntN(3)])}
+	}
 	switch m.r.IntN(3) {
 	case 0:
 		s.Peers = []string{m.peers[m.r.IntN(len(m.peers))].Spec.ID, m.peers[m.r.IntN(len(m.peers))].Name}
@@ -192,6 +211,9 @@ func (m *market) choose() {
 // input is what an offer to the peer follows from; see the provider's offerable.
 func (m *market) input(peer string) OfferInput {
 	in := OfferInput{Policy: m.applies[peer], Supply: m.there, Has: m.has[peer].DeepCopy()}
+	who := m.peers[slices.IndexFunc(m.peers, func(p *v1alpha1.Peer) bool { return p.Name == peer })]
+	m.from[peer] = Reoffered(in.Policy, who, m.peers, m.providers, marketDay)
+	in.Policy, in.Supply = WithMargin(in.Policy, m.from[peer]), WithReoffered(in.Supply, m.from[peer], in.Now)
 	for other, amounts := range m.has {
 		if other == peer {
 			continue
@@ -207,9 +229,11 @@ func (m *market) input(peer string) OfferInput {
 
 func (m *market) step() {
 	peer := m.peers[m.r.IntN(len(m.peers))].Name
-	switch m.r.IntN(20) {
+	switch m.r.IntN(22) {
 	case 0:
 		m.nodes()
+	case 20, 21:
+		m.provides()
 	case 1, 2:
 		m.pods()
 	case 3:
@@ -274,16 +298,17 @@ func (m *market) signs(peer string) {
 }
 
 // holds compares a contract with what is shared.
-func (m *market) holds(peer string, in OfferInput, contract corev1.ResourceList) {
+func (m *market) holds(peer string, in OfferInput, granted corev1.ResourceList) {
 	there := in.Supply
 	shared, each, reserve := Amounts(in.Policy, there), PerPeer(in.Policy, there), Reserve(in.Policy, there)
 	if most := in.Policy.Spec.MaxPeers; most != nil && in.Has == nil && in.Peers+1 > int(*most) {
 		m.t.Errorf("%s: %d peers hold contracts under a policy for %d", peer, in.Peers+1, *most)
 	}
+	m.pays(peer, in.Policy, granted)
 	if in.Policy.Spec.Paused {
 		m.t.Errorf("%s: a policy that is paused offers something", peer)
 	}
-	for name, q := range contract {
+	for name, q := range granted {
 		had := in.Has[name]
 		if q.Cmp(had) <= 0 {
 			continue // nothing is granted that was not before
@@ -302,14 +327,14 @@ func (m *market) holds(peer string, in OfferInput, contract corev1.ResourceList)
 		if limit, known := there.Nodes[name]; known && all.Cmp(limit) > 0 {
 			m.t.Errorf("%s: %s %s are granted to all, used by the owner and reserved, of %s", peer, all.String(), name, limit.String())
 		}
-		if there.Room != nil && (name == "ephemeral-storage" || name == "storage") {
+		if room := there.RoomFor(name); room != nil {
 			disk := q.DeepCopy()
 			for _, each := range []corev1.ResourceName{"ephemeral-storage", "storage"} {
 				disk.Add(there.Promised(each))
 				disk.Add(reserve[each])
 			}
-			if disk.Cmp(*there.Room) > 0 {
-				m.t.Errorf("%s: with %s, %s are granted to others and reserved of a disk with room for %s", peer, name, disk.String(), there.Room.String())
+			if disk.Cmp(*room) > 0 {
+				m.t.Errorf("%s: with %s, %s are granted to others and reserved of a disk with room for %s", peer, name, disk.String(), room.String())
 			}
 		}
 		if asked, ok := in.Asked[name]; ok && q.Cmp(asked) > 0 {
@@ -318,6 +343,78 @@ func (m *market) holds(peer string, in OfferInput, contract corev1.ResourceList)
 		if in.Most != nil {
 			if yes := (*in.Most)[name]; q.Cmp(yes) > 0 {
 				m.t.Errorf("%s has %s %s, and the owner said yes to %s", peer, q.String(), name, yes.String())
+			}
+		}
+	}
+}
+
+// marketDay is when all contracts of providers are in force.
+var marketDay = time.Now()
+
+// providersAtPrices are contracts of all peers as providers, at each of some prices.
+func providersAtPrices(t *testing.T) []*v1alpha1.Contract {
+	atPrices.Do(func() {
+		for i := range 5 {
+			for _, prices := range []map[string]string{nil, {"cpu": "0.02 EUR", "network": "1 EUR"}, {"cpu": "0.3 EUR", "memory": "0.000000001 EUR"}, {"cpu": "0.02 USD"}, {"cpu": "999999999999 EUR"}} {
+				for _, reoffer := range []bool{true, true, false} {
+					pricedOnce = append(pricedOnce, signedAt(t, fmt.Sprintf("peer%d", i), reoffer, prices, nil))
+				}
+			}
+		}
+	})
+	return pricedOnce
+}
+
+var (
+	atPrices   sync.Once
+	pricedOnce []*v1alpha1.Contract
+)
+
+// provides has other providers from now on, or the same with other amounts.
+func (m *market) provides() {
+	m.providers = nil
+	for range m.r.IntN(4) {
+		ctr := *m.priced[m.r.IntN(len(m.priced))]
+		ctr.Spec.Resources = corev1.ResourceList{}
+		for _, name := range marketed {
+			if m.r.IntN(4) > 0 {
+				ctr.Spec.Resources[corev1.ResourceName(name)] = m.quantity(name, 8)
+			}
+		}
+		m.providers = append(m.providers, &ctr)
+	}
+}
+
+// pays compares the prices of a contract with what this cluster pays itself for what it offers on.
+func (m *market) pays(peer string, policy *v1alpha1.SharingPolicy, granted corev1.ResourceList) {
+	if len(m.from[peer]) > netplan.MaxRelayed {
+		m.t.Errorf("%s: what %d providers grant is offered on", peer, len(m.from[peer]))
+	}
+	names := map[string]string{}
+	for name := range granted {
+		names[string(name)] = "1"
+	}
+	prices := Prices(policy, names)
+	if err := contract.CheckPrices(prices); err != nil {
+		m.t.Errorf("%s: %v", peer, err)
+	}
+	for _, ctr := range m.from[peer] {
+		if m.peers[slices.IndexFunc(m.peers, func(p *v1alpha1.Peer) bool { return p.Name == ctr.Spec.Peer })].Name == peer || !MayReoffer(ctr) {
+			m.t.Errorf("%s: what %s grants is offered on to it", peer, ctr.Spec.Peer)
+		}
+		if policy.Spec.Margin == "" {
+			continue
+		}
+		percent, _ := api.ParseMargin(policy.Spec.Margin)
+		for name, cost := range pricesIn(m.t, ctr) {
+			if _, is := names[name]; !is && name != contract.Traffic {
+				continue
+			}
+			pays, _ := contract.ParsePrice(cost)
+			gets, err := contract.ParsePrice(prices[name])
+			least := new(big.Rat).Mul(pays.Amount, new(big.Rat).Add(big.NewRat(1, 1), new(big.Rat).Quo(percent, big.NewRat(100, 1))))
+			if err != nil || gets.Currency != pays.Currency || gets.Amount.Cmp(least) < 0 {
+				m.t.Errorf("%s: %s costs %s at %s, and with a margin of %s is offered for %q", peer, name, cost, ctr.Spec.Peer, policy.Spec.Margin, prices[name])
 			}
 		}
 	}

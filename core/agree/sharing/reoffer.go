@@ -2,9 +2,13 @@ package sharing
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/net/netplan"
 	"kith.dev/core/trust/contract"
@@ -24,10 +28,21 @@ func MayReoffer(ctr *v1alpha1.Contract) bool {
 
 // Reoffered are the contracts by which this cluster has what it offers on to a peer under the policy: of providers that the policy names, that allow it
 // by the contract, and are not the peer itself. There are no more than guests of one home may go on to; those to which they may already come first, then
-// the first by name.
-func Reoffered(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alpha1.Peer, contracts []*v1alpha1.Contract, now time.Time) (list []*v1alpha1.Contract) {
+// the first by name. Those whose prices do not go with the policy's margin are left out, see NotPayable.
+func Reoffered(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alpha1.Peer, contracts []*v1alpha1.Contract, now time.Time) []*v1alpha1.Contract {
+	list, _ := reoffered(policy, to, peers, contracts, now)
+	return list[:min(len(list), netplan.MaxRelayed)]
+}
+
+// NotPayable are the contracts that Reoffered leaves out because of their prices: in another currency, or too high to be a price with the margin.
+func NotPayable(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alpha1.Peer, contracts []*v1alpha1.Contract, now time.Time) []*v1alpha1.Contract {
+	_, left := reoffered(policy, to, peers, contracts, now)
+	return left
+}
+
+func reoffered(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alpha1.Peer, contracts []*v1alpha1.Contract, now time.Time) (list, left []*v1alpha1.Contract) {
 	if policy == nil || len(policy.Spec.ReofferFrom) == 0 {
-		return nil
+		return nil, nil
 	}
 	ids := map[string]string{} // of providers, by the Peer's name
 	for _, p := range peers {
@@ -49,6 +64,19 @@ func Reoffered(policy *v1alpha1.SharingPolicy, to *v1alpha1.Peer, peers []*v1alp
 	slices.SortFunc(list, func(a, b *v1alpha1.Contract) int {
 		return cmp.Or(goes(a)-goes(b), cmp.Compare(a.Spec.Peer, b.Spec.Peer), cmp.Compare(a.Name, b.Name))
 	})
-	list = slices.CompactFunc(list, func(a, b *v1alpha1.Contract) bool { return a.Spec.Peer == b.Spec.Peer })
-	return list[:min(len(list), netplan.MaxRelayed)]
+	return payable(policy, slices.CompactFunc(list, func(a, b *v1alpha1.Contract) bool { return a.Spec.Peer == b.Spec.Peer }))
+}
+
+// WithReoffered is what there is with what contracts grant now of what is offered on.
+func WithReoffered(there supply.Supply, from []*v1alpha1.Contract, now time.Time) supply.Supply {
+	there.Nodes = maps.Clone(there.Nodes)
+	for _, ctr := range from {
+		for _, name := range OfferedOn {
+			sum := there.Nodes[name].DeepCopy()
+			sum.Add(ctr.Grants(now)[name])
+			there.Nodes[name] = sum
+		}
+		there.Scratch.Add(ctr.Grants(now)[corev1.ResourceEphemeralStorage])
+	}
+	return there
 }

@@ -17,6 +17,20 @@ import (
 
 func signedWith(t *testing.T, peer string, reoffer bool, change func(*v1alpha1.Contract)) *v1alpha1.Contract {
 	t.Helper()
+	return signedAt(t, peer, reoffer, nil, change)
+}
+
+func pricesIn(t *testing.T, ctr *v1alpha1.Contract) map[string]string {
+	t.Helper()
+	doc, err := contract.Parse(ctr.Spec.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc.Prices
+}
+
+func signedAt(t *testing.T, peer string, reoffer bool, prices map[string]string, change func(*v1alpha1.Contract)) *v1alpha1.Contract {
+	t.Helper()
 	consumer, err := identity.Load(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +44,7 @@ func signedWith(t *testing.T, peer string, reoffer bool, change func(*v1alpha1.C
 	}
 	now := time.Now()
 	d := contract.Document{ID: contract.NewID(), Revision: 1, Consumer: party(consumer), Provider: party(provider), NotBefore: now, NotAfter: now.Add(time.Hour), Created: now,
-		Terms: contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Reoffer: reoffer}}
+		Terms: contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Reoffer: reoffer, Prices: prices}}
 	d.Version = d.Terms.DocumentVersion()
 	doc, err := contract.Canonical(d)
 	if err != nil {

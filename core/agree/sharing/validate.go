@@ -148,6 +148,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			}
 		}
 	}
+	if _, ok := api.ParseMargin(spec.Margin); spec.Margin != "" && (!ok || len(spec.ReofferFrom) == 0) {
+		bad("spec.margin", spec.Margin, api.MarginAllowed+", where there is a reofferFrom, and left out where there is none")
+	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {
 			if !registry.MatchString(r) {

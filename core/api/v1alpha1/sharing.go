@@ -31,6 +31,7 @@ type UnitPrice string
 // +kubebuilder:validation:XValidation:rule="!has(self.tunnel) || self.tunnel != 'Deny' || (!has(self.reoffer) || self.reoffer != 'Allow') && (!has(self.reofferFrom) || size(self.reofferFrom) == 0) && (!has(self.services) || size(self.services) == 0)",message="reoffer, reofferFrom and services need a tunnel: they and tunnel Deny exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reoffer) || self.reoffer != 'Allow' || !has(self.reofferFrom) || size(self.reofferFrom) == 0",message="what is offered on from others goes on no further: reoffer and reofferFrom exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reofferAs) || self.reofferAs != 'Each' || has(self.reofferFrom) && size(self.reofferFrom) > 0",message="there is nobody to tell of without reofferFrom: reofferAs is One"
+// +kubebuilder:validation:XValidation:rule="!has(self.margin) || has(self.reofferFrom) && size(self.reofferFrom) > 0",message="a margin is on what is offered on from others: it goes with reofferFrom"
 type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
 	// +optional
@@ -143,6 +144,13 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=One
 	ReofferAs ReofferAs `json:"reofferAs,omitempty"`
+	// margin is what this cluster adds to the prices of what it offers on: "10%". Each price of an offer is then the highest of this policy's own and
+	// of those of the providers' contracts with the margin added. A provider whose prices are in another currency than this policy's, or than those of
+	// one before it, is left out. Without a margin prices are this policy's own alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=7
+	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,2})([.][0-9]{1,2})?%$`
+	Margin string `json:"margin,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

@@ -330,7 +330,9 @@ func TestAPageEndsAndIsGoneOnWith(t *testing.T) {
 	v.Said()
 	v.Open(v.address(t, api.WebOptions{}))
 	v.WaitText(soon, "#waiting-list", "dave asks")
-	v.backend.Set(func() { v.backend.Fail = &api.Error{Code: api.CodeNotReady, Message: "the cluster is not there", Do: "wait"} })
+	v.backend.Set(func() {
+		v.backend.Fail = &api.Error{Code: api.CodeNotReady, Message: "the cluster is not there", Do: "wait"}
+	})
 	v.WaitText(soon, "#failed", "the cluster is not there — wait")
 	v.backend.Set(func() { v.backend.Fail, v.backend.State.Name = nil, "alice2" })
 	v.WaitText(soon, "#name", "alice2")

@@ -49,6 +49,8 @@ type Explained struct {
 	Looks []sharing.Look
 	No    map[string]*sharing.Refusal // by policy that selects the peer and would offer nothing
 	Now   Would
+
+	From, Left []*v1alpha1.Contract // of providers whose grants are offered on to the peer, and that are left out for their prices
 }
 
 // Explain says what a peer would be offered now, and why no more.
@@ -58,6 +60,8 @@ func (p *Provider) Explain(ctx context.Context, id identity.ID) (e Explained, er
 	}
 	now := p.Client.Now()
 	peer := asPeer(now, id, "")
+	e.From = sharing.Reoffered(e.Now.In.Policy, peer, now.Peers, now.Contracts, e.Now.In.Now)
+	e.Left = sharing.NotPayable(e.Now.In.Policy, peer, now.Peers, now.Contracts, e.Now.In.Now)
 	e.Looks, e.No = sharing.Looks(now.Policies, peer), map[string]*sharing.Refusal{}
 	for _, look := range e.Looks {
 		if look.By == "" {

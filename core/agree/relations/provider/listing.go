@@ -42,7 +42,7 @@ func (p *Provider) Listing(ctx context.Context, caller identity.ID) (listing.Sig
 	return listing.Sign(listing.Document{
 		Version:   listing.Version,
 		Provider:  contract.Party{ID: p.Identity.ID(), Name: p.Name, Key: p.Identity.Public()},
-		Resources: amounts, Prices: sharing.Prices(policy, amounts),
+		Resources: amounts, Prices: sharing.Prices(in.Policy, amounts),
 		Created: made, NotAfter: made.Add(listed),
 	}, p.Identity)
 }

@@ -25,20 +25,17 @@ func (p *Provider) SupplyUnder(ctx context.Context, policy *v1alpha1.SharingPoli
 }
 
 // addReoffered adds to what there is what others grant this cluster and let be offered on to the peer, less what the owner's own pods there request. What
-// is promised is counted against all of it, whomever it was promised to: so nothing is promised twice.
+// is promised is counted against all of it, whomever it was promised to: so nothing is promised twice. The policy gets the prices that hold with it.
 func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *sharing.OfferInput, peer *v1alpha1.Peer) error {
 	from := sharing.Reoffered(in.Policy, peer, now.Peers, now.Contracts, in.Now)
+	in.Policy = sharing.WithMargin(in.Policy, from)
 	if len(from) == 0 || len(in.Supply.Nodes) == 0 {
 		return nil
 	}
-	in.Supply.Nodes = maps.Clone(in.Supply.Nodes)
+	in.Supply = sharing.WithReoffered(in.Supply, from, in.Now)
 	at := map[string]bool{}
 	for _, ctr := range from {
 		at[v1alpha1.VirtualNode(ctr.Spec.Peer)] = true
-		for _, name := range sharing.OfferedOn {
-			addTo(in.Supply.Nodes, name, ctr.Grants(in.Now)[name])
-		}
-		in.Supply.Scratch.Add(ctr.Grants(in.Now)[corev1.ResourceEphemeralStorage])
 	}
 	if in.Supply.Own == nil {
 		return nil
@@ -56,14 +53,10 @@ func (p *Provider) addReoffered(ctx context.Context, now *ledger.Snapshot, in *s
 		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 		requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 		for _, name := range sharing.OfferedOn {
-			addTo(in.Supply.Own, name, requests[name])
+			sum := in.Supply.Own[name].DeepCopy()
+			sum.Add(requests[name])
+			in.Supply.Own[name] = sum
 		}
 	}
 	return nil
-}
-
-func addTo(list corev1.ResourceList, name corev1.ResourceName, more resource.Quantity) {
-	sum := list[name].DeepCopy()
-	sum.Add(more)
-	list[name] = sum
 }

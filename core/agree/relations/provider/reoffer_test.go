@@ -2,6 +2,7 @@ package provider
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -21,8 +22,15 @@ import (
 // consumes has bob consume from somebody, who lets what is granted be offered on, or does not.
 func (d *world) consumes(t *testing.T, name string, from *identity.Identity, reoffer bool, amounts map[string]string) {
 	t.Helper()
+	d.consumesAt(t, name, from, reoffer, amounts, nil)
+}
+
+// consumesAt is consumes at some prices.
+func (d *world) consumesAt(t *testing.T, name string, from *identity.Identity, reoffer bool, amounts, prices map[string]string) {
+	t.Helper()
 	doc := d.document(from, amounts)
 	doc.Consumer, doc.Provider, doc.Reoffer = doc.Provider, doc.Consumer, reoffer
+	doc.Prices = prices
 	doc.Version = doc.Terms.DocumentVersion()
 	signed, err := contract.New(doc)
 	if err = errors.Join(err, signed.SignAs(contract.Consumer, d.me), signed.SignAs(contract.Provider, from)); err != nil {
@@ -127,5 +135,35 @@ func TestVolumesAreNotPromisedOfOthersDisks(t *testing.T) {
 		if left, _, _ := there.Left(name); left.String() != want {
 			t.Errorf("%s %s is left, want %s", left.String(), name, want)
 		}
+	}
+}
+
+// TestABrokersPricesAreNoLessThanItPays: what bob offers on has the prices that carol asks of him and his margin, in the offer, what he signs, and what he
+// explains; a contract at the prices of his policy alone is not signed.
+func TestABrokersPricesAreNoLessThanItPays(t *testing.T) {
+	policy := sharing.Default(50)
+	policy.Spec.ReofferFrom, policy.Spec.Margin, policy.Spec.Prices = []string{sharing.AllProviders}, "10%", map[string]v1alpha1.UnitPrice{"cpu": "0.01 EUR", "memory": "2 EUR"}
+	d, alice := newWorld(t, policy), load(t)
+	d.consumesAt(t, "carol", load(t), true, map[string]string{"cpu": "4", "memory": "4Gi", "pods": "20"}, map[string]string{"cpu": "0.02 EUR", "memory": "1 EUR"})
+	d.consumesAt(t, "dave", load(t), true, map[string]string{"cpu": "4", "memory": "4Gi", "pods": "20"}, map[string]string{"cpu": "0.02 USD"})
+	amounts, want := map[string]string{"cpu": "2", "memory": "1Gi", "pods": "5"}, map[string]string{"cpu": "0.022 EUR", "memory": "2 EUR"}
+	d.saysYes(t, alice, amounts)
+	outcome, err := d.Outcome(t.Context(), peering.Caller{ID: alice.ID()}, d.requests(t)[0].Name)
+	if err != nil || outcome.Offer == nil || !maps.Equal(outcome.Offer.Prices, want) {
+		t.Fatalf("%+v, %v", outcome, err)
+	}
+	e, err := d.Explain(t.Context(), alice.ID())
+	if err != nil || len(e.From) != 1 || e.From[0].Spec.Peer != "carol" || len(e.Left) != 1 || e.Left[0].Spec.Peer != "dave" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	doc := d.document(alice, amounts)
+	doc.Prices = map[string]string{"cpu": "0.01 EUR", "memory": "2 EUR"}
+	doc.Version = doc.Terms.DocumentVersion()
+	if _, _, err := d.signs(t, alice, doc); err == nil || !strings.Contains(err.Error(), "prices") {
+		t.Errorf("signed at less than bob pays: %v", err)
+	}
+	doc.Prices = want
+	if _, _, err := d.signs(t, alice, doc); err != nil {
+		t.Error(err)
 	}
 }
