@@ -168,6 +168,7 @@ func focusColumns(me api.Status) []screen.Column[focusLine] {
 		column("ProviderName", name(provider)),
 		column("PublisherName", name(provider)),
 		column("ResourceId", func(l focusLine) string { return l.Contract + "/" + l.resource }),
+		same("ResourceName", ""), // it has no other than its ID
 		column("ResourceType", func(l focusLine) string { return l.resource }),
 		column("ServiceCategory", func(l focusLine) string {
 			if _, storage := api.StorageClass(l.resource); storage {

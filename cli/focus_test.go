@@ -64,8 +64,12 @@ var focusRules = map[string]focusRule{
 	"ProviderName":              {mandatory: true, form: focusAny},
 	"PublisherName":             {mandatory: true, form: focusAny},
 	"ResourceId":                {mandatory: true, nulls: true, form: focusAny},
+	"ResourceName":              {mandatory: true, nulls: true, form: focusAny}, // MUST NOT be the ID again
 	"ResourceType":              {mandatory: true, nulls: true, form: focusAny},
-	"ServiceCategory":           {mandatory: true, values: []string{"AI and Machine Learning", "Compute", "Networking", "Storage", "Other"}}, // of 19
+	"ServiceCategory":           {mandatory: true, values: []string{
+		"AI and Machine Learning", "Analytics", "Business Applications", "Compute", "Databases", "Developer Tools", "Multicloud", "Identity", "Integration", "Internet of Things",
+		"Management and Governance", "Media", "Migration", "Mobile", "Networking", "Security", "Storage", "Web", "Other",
+	}},
 	"ServiceName":               {mandatory: true, form: focusAny},
 	"SubAccountId":              {mandatory: true, nulls: true, form: focusAny},
 	"SubAccountName":            {mandatory: true, nulls: true, form: focusAny},
@@ -130,6 +134,15 @@ func focusFaults(t *testing.T, file []byte) (faults []string) {
 		}
 		if (cell["CapacityReservationId"] == "") != (cell["CapacityReservationStatus"] == "") {
 			fault("CapacityReservationStatus", cell["CapacityReservationStatus"], "is there without a reservation, or is not there with one")
+		}
+		if (cell["ResourceId"] == "") != (cell["ResourceType"] == "") {
+			fault("ResourceType", cell["ResourceType"], "is there without a resource, or is not there with one")
+		}
+		if cell["ResourceName"] != "" && cell["ResourceName"] == cell["ResourceId"] {
+			fault("ResourceName", cell["ResourceName"], "is the ID again")
+		}
+		if cell["SubAccountName"] != "" && cell["SubAccountId"] == "" {
+			fault("SubAccountName", cell["SubAccountName"], "is there without an ID")
 		}
 		for _, title := range []string{"ConsumedQuantity", "ConsumedUnit"} {
 			if (cell[title] == "") != (cell["CapacityReservationStatus"] == "Unused") {
@@ -196,6 +209,7 @@ func TestWhatIsWrittenIsFOCUS(t *testing.T) {
 	}
 	for was, is := range map[string]string{
 		"BilledCost,": "billed_cost,", ",Usage-Based,": ",Hourly,", "T02:00:00Z": " 02:00:00", ",EUR,": ",Euro,", "0.3333": "1.3333", ",Standard,": ",,", ",Core-Hours,": ",Cores,",
+		",abcdefgh12345678/cpu,,cpu,": ",abcdefgh12345678/cpu,,,", ",abcdefgh12345678/memory,,": ",abcdefgh12345678/memory,abcdefgh12345678/memory,", ",Compute,": ",Computers,",
 		",Used,": ",,", ",2026-12-01T03:00:00Z,": ",2026-12-01T01:00:00Z,", ",Usage,,": ",Usage,null,",
 	} {
 		if bad := strings.ReplaceAll(good.String(), was, is); len(focusFaults(t, []byte(bad))) == 0 {
