@@ -23,7 +23,7 @@ type Would struct {
 // would is what the peer would be offered if it asked for everything. It is what an offer is made of; see terms.
 func (p *Provider) would(ctx context.Context, id identity.ID) (w Would, err error) {
 	now := p.Client.Now()
-	if w.In, _, err = p.offerable(ctx, now, asPeer(now, id, "")); err != nil {
+	if w.In, _, err = p.offerable(ctx, now, asPeer(now, id, ""), ""); err != nil {
 		return w, err
 	}
 	w.In.Asked = corev1.ResourceList{corev1.ResourceStorage: anyStorage} // which only those get who ask for it

@@ -64,13 +64,14 @@ var anyStorage = resource.MustParse("1Ei")
 // grant also gives the refusal, nil where something is granted, and the contract that is in force with the peer, nil without one.
 // What the peer says of it is not asked for.
 func (p *Provider) grant(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, asked corev1.ResourceList, network v1alpha1.Network) (v1alpha1.Grant, *sharing.Refusal, *v1alpha1.Contract, error) {
-	in, ctr, err := p.offerable(ctx, now, peer)
+	in, ctr, err := p.offerable(ctx, now, peer, network)
 	if err != nil {
 		return v1alpha1.Grant{}, nil, nil, err
 	}
 	in.Asked = asked
 	grant, no := sharing.Grant(in)
 	grant.Network = sharing.Network(networkFor(network, in.Policy))
+	sayNetwork(&grant)
 	return grant, no, ctr, nil
 }
 
@@ -85,7 +86,7 @@ func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	if ctr != nil && ctr.Spec.ID != changes {
 		changed = nil
 	}
-	if err := p.mixed(ctx, now, peer, changed, grant.Network); err != nil {
+	if err := unmixed(now, peer, changed, sharing.NetworkTerm(grant.Network)); err != nil {
 		return grant, nil, err
 	}
 	if ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) && p.worded(ctx, now, peer, ctr) {
@@ -100,8 +101,8 @@ func (p *Provider) worded(ctx context.Context, now *ledger.Snapshot, peer *v1alp
 	policy, err := p.policyFor(ctx, now, peer)
 	policy = sharing.WithMargin(policy, sharing.Reoffered(policy, peer, now.Peers, now.Contracts, time.Now()))
 	doc, unreadable := contract.Parse(ctr.Spec.Document)
-	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)) && doc.Reoffer == sharing.Reoffer(policy) &&
-		doc.Notice == contract.NoticeOf(sharing.Notice(policy))
+	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)) &&
+		doc.Reoffer == (sharing.Reoffer(policy) && doc.Network != contract.NetworkNone) && doc.Notice == contract.NoticeOf(sharing.Notice(policy))
 }
 
 // Accept accepts a request, as a policy that answers by itself or, where that is "", as the owner. No more will be granted than would be at
@@ -152,8 +153,16 @@ func atMost(grant v1alpha1.Grant, shown, asked corev1.ResourceList) v1alpha1.Gra
 	grant.Resources = resources
 	if grant.Refusal == "" {
 		grant.Summary = api.Change(sharing.Words(grant.InForce, resources), sharing.Words(resources), sharing.Words(asked, resources))
+		sayNetwork(&grant)
 	}
 	return grant
+}
+
+// sayNetwork adds to a summary that there would be no network.
+func sayNetwork(grant *v1alpha1.Grant) {
+	if grant.Network == v1alpha1.NetworkNone && grant.Refusal == "" {
+		grant.Summary += ", with no network between the clusters"
+	}
 }
 
 // keepGrant writes down what accepting would give, for those who look at the object. An answer that comes meanwhile is not

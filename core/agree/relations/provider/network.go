@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"context"
 	"fmt"
 
 	"kith.dev/core/agree/ledger"
@@ -19,6 +18,14 @@ func networkFor(asked v1alpha1.Network, policy *v1alpha1.SharingPolicy) string {
 	return ""
 }
 
+// wantsNetwork is what an accepted request is for: what the owner said yes to without a network stays so, whatever his policy says by now.
+func wantsNetwork(r *v1alpha1.PeeringRequest) v1alpha1.Network {
+	if r.Status.Grant != nil && r.Status.Grant.Network == v1alpha1.NetworkNone {
+		return v1alpha1.NetworkNone
+	}
+	return r.Spec.Network
+}
+
 // networkWords are those of a term.
 func networkWords(term string) string {
 	if term == contract.NetworkNone {
@@ -33,7 +40,7 @@ func networkOf(now *ledger.Snapshot, peer *v1alpha1.Peer, on grounds, policy *v1
 	var offered string
 	switch {
 	case on.request != nil:
-		offered = networkFor(on.request.Spec.Network, policy)
+		offered = networkFor(wantsNetwork(on.request), policy)
 	case sharing.NoTunnel(policy), on.old != nil && sharing.NoNetwork(on.old):
 		offered = contract.NetworkNone
 	}
@@ -41,21 +48,12 @@ func networkOf(now *ledger.Snapshot, peer *v1alpha1.Peer, on grounds, policy *v1
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has %s between the clusters, the offer %s", networkWords(says), networkWords(offered)),
 			"bring the Kith of both up to date; end a contract in force; then ask again")
 	}
-	return unmixed(now, peer, on.old, policy, says)
-}
-
-// mixed refuses a question that no yes could answer for what the contract would say of the network; see unmixed.
-func (p *Provider) mixed(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, network v1alpha1.Network) error {
-	policy, err := p.policyFor(ctx, now, peer)
-	if err != nil {
-		return err
-	}
-	return unmixed(now, peer, old, policy, sharing.NetworkTerm(network))
+	return unmixed(now, peer, on.old, says)
 }
 
 // unmixed refuses what says otherwise of the network than the contract that it changes, or the one in the other direction: there is one tunnel between
 // two clusters, or none, and pods that began with one do not lose it.
-func unmixed(now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy, says string) error {
+func unmixed(now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, says string) error {
 	none := says == contract.NetworkNone
 	switch {
 	case old != nil && sharing.NoNetwork(old) != none:
@@ -64,8 +62,6 @@ func unmixed(now *ledger.Snapshot, peer *v1alpha1.Peer, old *v1alpha1.Contract, 
 	case sharing.OtherNetwork(now.With(peer.Name, v1alpha1.RoleConsumer), says):
 		return peering.Refuse(peering.CodeConflict, fmt.Sprintf("the contract in the other direction is not one with %s between the clusters, and both have the same", networkWords(says)),
 			"end that first (kith unpeer), then ask again")
-	case none && policy != nil && len(policy.Spec.ReofferFrom) > 0:
-		return peering.Refuse(peering.CodeDeclined, "part of what is offered is another cluster's, and pods go on to it by a network", "ask for a contract with a network")
 	}
 	return nil
 }

@@ -84,14 +84,7 @@ func TestANetworkStaysAsItWasSigned(t *testing.T) {
 	if err := asks("", doc.ID); err != nil {
 		t.Errorf("as it is: %v", err)
 	}
-	var policy v1alpha1.SharingPolicy
-	if err := d.client.Get(t.Context(), client.ObjectKey{Name: sharing.DefaultName}, &policy); err != nil {
-		t.Fatal(err)
-	}
-	policy.Spec.Tunnel = v1alpha1.AccessDeny
-	if err := d.client.Update(t.Context(), &policy); err != nil {
-		t.Fatal(err)
-	}
+	d.change(t, func(s *v1alpha1.SharingPolicySpec) { s.Tunnel = v1alpha1.AccessDeny })
 	for _, r := range d.requests(t) {
 		if err := d.client.Delete(t.Context(), &r); err != nil {
 			t.Fatal(err)
@@ -109,5 +102,87 @@ func TestANetworkStaysAsItWasSigned(t *testing.T) {
 	_, _, err := d.Ask(t.Context(), peering.Caller{ID: carol.ID()}, peering.Question{Name: "carol", Attempt: 1, Network: contract.NetworkNone}, "123456", false)
 	if err == nil || !strings.Contains(err.Error(), "the other direction") {
 		t.Errorf("a tunnel one way, and none the other: %v", err)
+	}
+}
+
+// change has the owner edit his policy.
+func (d *world) change(t *testing.T, edit func(*v1alpha1.SharingPolicySpec)) {
+	t.Helper()
+	var policy v1alpha1.SharingPolicy
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: sharing.DefaultName}, &policy); err != nil {
+		t.Fatal(err)
+	}
+	edit(&policy.Spec)
+	if err := d.client.Update(t.Context(), &policy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the owner said yes to without a network stays so, and he reads of it, whatever his policy says when it is signed.
+func TestAYesToNoNetworkBinds(t *testing.T) {
+	amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+	p := sharing.Default(50)
+	p.Spec.Tunnel = v1alpha1.AccessDeny
+	d, alice := newWorld(t, p), load(t)
+	d.saysYes(t, alice, amounts)
+	r := d.requests(t)[0]
+	if want := "with no network between the clusters"; !strings.HasSuffix(r.Status.Grant.Summary, want) || !strings.Contains(received("alice", &r, *r.Status.Grant), want) {
+		t.Errorf("he reads %q", r.Status.Grant.Summary)
+	}
+	if got := atMost(*r.Status.Grant, r.Status.Grant.Resources, r.Spec.Resources); got.Summary != r.Status.Grant.Summary {
+		t.Errorf("as he was shown: %q", got.Summary)
+	}
+	d.change(t, func(s *v1alpha1.SharingPolicySpec) { s.Tunnel = v1alpha1.AccessAllow })
+	outcome, err := d.Outcome(t.Context(), peering.Caller{ID: alice.ID()}, r.Name)
+	if err != nil || outcome.Offer.Network != contract.NetworkNone {
+		t.Errorf("offered %+v, %v", outcome.Offer, err)
+	}
+	doc := d.document(alice, amounts)
+	if _, _, err := d.signs(t, alice, doc); err == nil || !strings.Contains(err.Error(), "the offer no network") {
+		t.Errorf("a tunnel is signed: %v", err)
+	}
+	doc.Network = contract.NetworkNone
+	doc.Version = doc.Terms.DocumentVersion()
+	if _, _, err := d.signs(t, alice, doc); err != nil {
+		t.Error(err)
+	}
+}
+
+// A contract without a network goes on under a policy by which what others grant is offered on: nothing of theirs is in it. And where what is offered may
+// be offered on, which it cannot be without a network, the owner is not asked about what would change nothing.
+func TestWithoutANetworkNothingOfOthersIsOffered(t *testing.T) {
+	amounts := map[string]string{"cpu": "8", "memory": "16Gi", "pods": "110"}
+	p := sharing.Default(100)
+	p.Spec.Tunnel = v1alpha1.AccessDeny
+	d, alice := newWorld(t, p), load(t)
+	d.consumes(t, "carol", load(t), true, map[string]string{"cpu": "4", "memory": "4Gi", "pods": "10"})
+	d.change(t, func(s *v1alpha1.SharingPolicySpec) {
+		s.Reoffer, s.ReofferFrom = v1alpha1.AccessAllow, []string{sharing.AllProviders}
+	})
+	d.saysYes(t, alice, nil)
+	if r := d.requests(t)[0]; r.Status.Grant.Resources.Cpu().String() != "8" {
+		t.Errorf("%s is granted", r.Status.Grant.Summary)
+	}
+	doc := d.document(alice, amounts)
+	doc.Network = contract.NetworkNone
+	doc.Version = doc.Terms.DocumentVersion()
+	for doc.Revision = 1; doc.Revision < 3; doc.Revision++ {
+		d.signed.Delete(alice.ID()) // long enough ago
+		if _, _, err := d.signs(t, alice, doc); err != nil {
+			t.Errorf("revision %d: %v", doc.Revision, err)
+		}
+	}
+	_, _, err := d.Ask(t.Context(), peering.Caller{ID: alice.ID()}, peering.Question{Name: "alice", Attempt: 2, Network: contract.NetworkNone, Contract: doc.ID}, "123456", false)
+	if err == nil || !strings.Contains(err.Error(), "nothing would change") {
+		t.Errorf("the owner is asked: %v", err)
+	}
+}
+
+// A company has a tunnel to the laptop that it runs, whatever the owner's policy says to others.
+func TestWhoRunsTheLaptopHasANetwork(t *testing.T) {
+	p := sharing.Default(50)
+	p.Spec.Tunnel = v1alpha1.AccessDeny
+	if sharing.NoTunnel(whole(p, nil)) || !sharing.NoTunnel(p) {
+		t.Error("the company gets a node without a network")
 	}
 }

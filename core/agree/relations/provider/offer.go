@@ -49,8 +49,8 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if api.Lends(amounts) {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
-	terms.Reoffer, terms.Network = sharing.Reoffer(policy), networkFor(request.Spec.Network, policy)
 	terms.Notice = contract.NoticeOf(sharing.Notice(policy))
+	terms.Reoffer, terms.Network = sharing.Reoffer(policy), networkFor(wantsNetwork(request), policy)
 	if terms.Network == contract.NetworkNone {
 		terms.Reoffer = false
 	}
@@ -92,7 +92,11 @@ func (p *Provider) nodeLabels(ctx context.Context, offered corev1.ResourceList) 
 // terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
 // renewal. That is nothing new, so a policy that is paused, or whose conditions are not met, lets it pass. It is signed after so long, at the latest.
 func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, after time.Duration) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
-	in, _, err := p.offerable(ctx, now, peer)
+	var network v1alpha1.Network
+	if request != nil {
+		network = wantsNetwork(request)
+	}
+	in, _, err := p.offerable(ctx, now, peer, network)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,8 +115,8 @@ func (p *Provider) terms(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	return resources, in.Policy, err
 }
 
-// offerable is what an offer to the peer follows from, but for what it asks, and the contract in force with it; nil without one.
-func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
+// offerable is what an offer to the peer follows from, but for the amounts that it asks for, and the contract in force with it; nil without one.
+func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, network v1alpha1.Network) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
 	if in.Policy, err = p.policyFor(ctx, now, peer); err != nil {
 		return in, nil, err
 	}
@@ -128,8 +132,10 @@ func (p *Provider) offerable(ctx context.Context, now *ledger.Snapshot, peer *v1
 	if in.Supply, err = p.Supply(ctx); err != nil || in.Policy == nil {
 		return in, ctr, err
 	}
-	if err := p.addReoffered(ctx, now, &in, peer); err != nil {
-		return in, ctr, err
+	if networkFor(network, in.Policy) != contract.NetworkNone && (ctr == nil || !sharing.NoNetwork(ctr)) { // guests go on by a network
+		if err := p.addReoffered(ctx, now, &in, peer); err != nil {
+			return in, ctr, err
+		}
 	}
 	in.Supply.Granted, in.InForce, in.Peers = p.promised(ctx, now, in.Policy, peer)
 	return in, ctr, nil

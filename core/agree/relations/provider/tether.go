@@ -80,6 +80,7 @@ func whole(owners *v1alpha1.SharingPolicy, nodes corev1.ResourceList) *v1alpha1.
 	policy.Name, policy.Spec.Paused, policy.Spec.AutoAccept = wholeName, false, true
 	policy.Spec.Hours, policy.Spec.Only, policy.Spec.Reserve, policy.Spec.MaxPerPeer, policy.Spec.MaxPeers = nil, nil, nil, nil, nil
 	policy.Spec.Prices, policy.Spec.Margin = nil, "" // a company runs the laptop as its own
+	policy.Spec.Tunnel = v1alpha1.AccessAllow        // which cannot say that it wants none
 	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
 	for name := range nodes {
 		policy.Spec.Amounts[string(name)] = "100%"
