@@ -201,6 +201,10 @@ func place(at *seeking.Place, nodes []corev1.Node) why.Place {
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 		}},
 	}
+	if r := at.Peer.Spec.Request; r != nil && r.Network == v1alpha1.NetworkNone { // it is asked for none again
+		p.Node.Labels[v1alpha1.LabelNetwork] = v1alpha1.WithoutNetwork
+		p.Node.Spec.Taints = append(p.Node.Spec.Taints, corev1.Taint{Key: v1alpha1.LabelNetwork, Value: v1alpha1.WithoutNetwork, Effect: corev1.TaintEffectNoSchedule})
+	}
 	return p
 }
 

@@ -68,11 +68,11 @@ func TestNeeds(t *testing.T) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	}
 	for name, tt := range map[string]struct {
-		objects   []client.Object
-		bob       string // pods, waits, beyond, processors
-		carol     string // with whom there is no contract
-		waiting   int
-		bobIsGone bool
+		objects               []client.Object
+		bob                   string // pods, waits, beyond, processors
+		carol                 string // with whom there is no contract
+		waiting               int
+		bobIsGone, carolApart bool
 	}{
 		"nothing":                       {bob: "0 0 0 0", carol: "0 0 0 0"},
 		"some run, some wait":           {objects: []client.Object{pod("a", at("kith-bob")), pod("b"), pod("c")}, bob: "1 2 0 3", carol: "0 2 0 2", waiting: 2},
@@ -93,6 +93,7 @@ func TestNeeds(t *testing.T) {
 		})}, bob: "2 1 0 2", carol: "0 0 0 0", waiting: 1},
 		"what runs elsewhere":        {objects: []client.Object{pod("a", at("alice")), pod("b", at("kith-dave"))}, bob: "0 0 0 0", carol: "0 0 0 0"},
 		"a volume that is not there": {objects: []client.Object{pod("a", claim)}, bob: "0 0 0 0", carol: "0 0 0 0"},
+		"where there is no network":  {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, carolApart: true, bob: "1 0 0 1", carol: "0 0 0 0"},
 		"a peer that is gone":        {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, bob: "1 0 0 1", carol: "0 1 0 1", waiting: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,6 +109,9 @@ func TestNeeds(t *testing.T) {
 				return seeking.Place{Peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}}, There: presence.Presence{State: presence.Reachable}, Most: most}
 			}
 			places := []seeking.Place{place("bob", list("4", "10")), place("carol", list("4", "10"))}
+			if tt.carolApart {
+				places[1].Peer.Spec.Request = &v1alpha1.ResourceRequest{Network: v1alpha1.NetworkNone}
+			}
 			if tt.bobIsGone {
 				places[0].There = presence.Presence{State: presence.Unreachable}
 			}
