@@ -16,6 +16,12 @@ func NoNetwork(ctr *v1alpha1.Contract) bool {
 	return err == nil && doc.Network == contract.NetworkNone
 }
 
+// MayLink reports whether both signed that there is a network. By a contract that cannot be read there is none.
+func MayLink(ctr *v1alpha1.Contract) bool {
+	doc, err := contract.Parse(ctr.Spec.Document)
+	return err == nil && doc.Network != contract.NetworkNone
+}
+
 // Network is a term of a contract as objects have it.
 func Network(term string) v1alpha1.Network {
 	if term == contract.NetworkNone {

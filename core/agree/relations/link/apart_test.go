@@ -13,21 +13,27 @@ import (
 	"kith.dev/core/trust/contract"
 )
 
-// apart signs, in place of the contract of two sides, one without a network.
-func apart(t *testing.T, a, b *side) {
+// document is what both sides signed, a as the consumer.
+func document(t testing.TB, a, b *side, network string) []byte {
 	t.Helper()
 	doc := record.NewDocument(a.me, a.name, contract.Party{ID: b.me.ID(), Name: b.name, Key: b.me.Public()},
-		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Network: contract.NetworkNone}, record.Validity)
+		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Network: network}, record.Validity)
 	signed, err := contract.New(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return signed.Document
+}
+
+// apart signs, in place of the contract of two sides, one without a network.
+func apart(t *testing.T, a, b *side) {
+	t.Helper()
 	for _, one := range []struct{ at, of *side }{{a, b}, {b, a}} {
 		var ctr v1alpha1.Contract
 		if err := one.at.client.Get(t.Context(), client.ObjectKey{Name: "with-" + one.of.name}, &ctr); err != nil {
 			t.Fatal(err)
 		}
-		ctr.Spec.Document = signed.Document
+		ctr.Spec.Document = document(t, a, b, contract.NetworkNone)
 		if err := one.at.client.Update(t.Context(), &ctr); err != nil {
 			t.Fatal(err)
 		}
@@ -84,4 +90,20 @@ func TestWithoutANetworkThereIsNoLink(t *testing.T) {
 			t.Errorf("%+v, and it was %+v", got, n)
 		}
 	}
+}
+
+// TestWhatCannotBeReadIsNotLinked: as after the return to an older Kith, which knows not all words of a contract that it keeps.
+func TestWhatCannotBeReadIsNotLinked(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	var ctr v1alpha1.Contract
+	if err := bob.client.Get(t.Context(), client.ObjectKey{Name: "with-alice"}, &ctr); err != nil {
+		t.Fatal(err)
+	}
+	ctr.Spec.Document = []byte(`{"version":"kith.dev/contract/v3","network":"none"}`)
+	if err := bob.client.Update(t.Context(), &ctr); err != nil {
+		t.Fatal(err)
+	}
+	refusedLink(t, alice.propose(bob), peering.CodeNoContract, "without a network")
+	noLink(t, alice, bob)
 }

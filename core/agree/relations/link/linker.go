@@ -343,7 +343,7 @@ func (l *Linker) mayLink(peer *v1alpha1.Peer) error {
 	switch {
 	case !l.related(peer, ""):
 		return errNoContract
-	case slices.ContainsFunc(l.client.Now().With(peer.Name, ""), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && sharing.NoNetwork(c) }):
+	case slices.ContainsFunc(l.client.Now().With(peer.Name, ""), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && !sharing.MayLink(c) }):
 		return errNoNetwork
 	}
 	return nil

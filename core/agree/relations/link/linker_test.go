@@ -154,7 +154,7 @@ func contracts(a, b *side) {
 		role   v1alpha1.Role
 	}{{a, b, v1alpha1.RoleConsumer}, {b, a, v1alpha1.RoleProvider}} {
 		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: one.of.name}, Spec: v1alpha1.PeerSpec{ID: one.of.me.ID().String()}}
-		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "with-" + one.of.name}, Spec: v1alpha1.ContractSpec{Peer: one.of.name, Role: one.role}}
+		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "with-" + one.of.name}, Spec: v1alpha1.ContractSpec{Peer: one.of.name, Role: one.role, Document: document(a.t, a, b, "")}}
 		for _, o := range []client.Object{peer, ctr} {
 			if err := one.at.client.Create(a.t.Context(), o); err != nil {
 				a.t.Fatal(err)
@@ -803,7 +803,7 @@ func (s *side) consumes(from *side) {
 		role v1alpha1.Role
 		with *side
 	}{{s, v1alpha1.RoleConsumer, from}, {from, v1alpha1.RoleProvider, s}} {
-		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "second-with-" + one.with.name}, Spec: v1alpha1.ContractSpec{Peer: one.with.name, Role: one.role}}
+		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "second-with-" + one.with.name}, Spec: v1alpha1.ContractSpec{Peer: one.with.name, Role: one.role, Document: document(s.t, s, from, "")}}
 		if err := one.at.client.Create(s.t.Context(), ctr); err != nil {
 			s.t.Fatal(err)
 		}
