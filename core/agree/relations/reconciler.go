@@ -244,6 +244,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	with := func(role v1alpha1.Role) []*v1alpha1.Contract { // one of another key is ended by its own reconciler
 		return slices.DeleteFunc(r.Client.Now().With(peer.Name, role), func(ctr *v1alpha1.Contract) bool { return record.OfAnotherKey(ctr, &peer) })
 	}
+	if err := r.unmix(ctx, ledger.Live(with(v1alpha1.RoleConsumer)), ledger.Live(with(v1alpha1.RoleProvider))); err != nil {
+		return ctrl.Result{}, err
+	}
 	contact := r.Directory.Contact(&peer)
 	again, syncErr := r.sync(ctx, &peer, contact, ledger.Live(with(v1alpha1.RoleConsumer)), ledger.Live(with(v1alpha1.RoleProvider)))
 	consuming, providing := with(v1alpha1.RoleConsumer), with(v1alpha1.RoleProvider)
@@ -258,6 +261,24 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact.Presence)
 	err := errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.relay(ctx, &peer, ledger.Live(providing)), r.Provider.Incoming(ctx, &peer, contact.Presence, providing, syncErr))
 	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(ledger.Live(consuming)), untilOver(ledger.Live(providing)), untilLowered(ledger.Live(consuming)), untilLowered(ledger.Live(providing)))}, err
+}
+
+// unmix ends one of the contracts of both directions where one has a network and the other none, as may be when both were signed at the same moment: there is
+// one tunnel for both, or none. The other side chooses the same.
+func (r *Reconciler) unmix(ctx context.Context, ctr, other *v1alpha1.Contract) error {
+	if ctr == nil || other == nil || sharing.NoNetwork(ctr) == sharing.NoNetwork(other) {
+		return nil
+	}
+	if ctr.Spec.ID < other.Spec.ID {
+		ctr = other
+	}
+	now := ctr.DeepCopy()
+	now.Status.State, now.Status.EndReason = v1alpha1.StateEnding, v1alpha1.EndedHere
+	now.Status.Why = "ended here, for the contract of the other direction says otherwise of the network between the clusters"
+	if err := r.Client.Status().Patch(ctx, now, client.MergeFrom(ctr)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return record.EndContract(ctx, r.Client, now, v1alpha1.EndedHere)
 }
 
 // relay has guests of the peer go on to the providers from which it is offered something.
@@ -311,7 +332,8 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact peer
 	}
 	apart := consuming != nil && sharing.NoNetwork(consuming) || providing != nil && sharing.NoNetwork(providing)
 	if apart { // whether the peer is there or not
-		err = r.Linker.Apart(ctx, peer, providing != nil)
+		guests := len(r.Client.Now().With(peer.Name, v1alpha1.RoleProvider)) > 0 // those of a contract that ends still run
+		err = r.Linker.Apart(ctx, peer, guests)
 	} else {
 		err = r.Linker.Keep(peer)
 	}
