@@ -44,6 +44,7 @@ asked for: that is said here, and by "kith peers".
 --network none asks for a contract without a tunnel, for batch work: pods there get logs, exec, configuration, secrets, images and,
 if the peer allows it, the internet; they reach nothing of this cluster, and nothing here reaches them. Only pods go there that say
 so ("kith offload NAMESPACE --network none"). A contract in force keeps its network, or goes on without one, until it ends.
+Who asks again without --network asks for the same; --network tunnel takes it back.
 
 When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer. --withdraw
 takes it back, and leaves a contract in force as it is.`,
@@ -79,8 +80,8 @@ takes it back, and leaves a contract in force as it is.`,
 	})
 	amounts.Flags(c)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the peer's screen")
-	c.Flags().StringVar(&network, "network", "", "none: ask for a contract without a network between the clusters; without it, as the peer offers it")
-	c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{api.NetworkNone}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&network, "network", "", "none: ask for a contract without a network between the clusters; tunnel takes that back; without it, as asked for before")
+	c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{api.NetworkNone, api.NetworkTunnel}, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().BoolVar(&withdraw, "withdraw", false, "take back the request that waits for an answer; a contract in force stays")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
 	program.TimeoutFlag(c, &timeout, "how long to wait for the answer")

@@ -179,12 +179,21 @@ type PeerAsk struct {
 	Code string `json:"code,omitempty"`
 	// ID is the peer's whole ID as its owner gave it: a comparison of the key itself, after which no code is needed here.
 	ID string `json:"id,omitempty"`
-	// Network is NetworkNone to ask for a contract without a tunnel; "": as the peer offers it, or as it is in force.
+	// Network is NetworkNone to ask for a contract without a tunnel, and NetworkTunnel to take that back; "": as it was asked for before, or is in force.
 	Network string `json:"network,omitempty"`
 }
 
+// NetworkTunnel asks for a contract as the peer offers it, with a network or without.
+const NetworkTunnel = "tunnel"
+
 // Check says whether it is well formed, but for the amounts.
-func (a PeerAsk) Check() error { return checkNetwork(a.Network) }
+func (a PeerAsk) Check() error {
+	switch a.Network {
+	case "", NetworkNone, NetworkTunnel:
+		return nil
+	}
+	return Invalid("network", a.Network, NetworkNone+" or "+NetworkTunnel+", or nothing, where it is as it was asked for before")
+}
 
 // Direction says who asked, or whose pods a relation carries: outgoing is this cluster's own.
 type Direction string

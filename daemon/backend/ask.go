@@ -43,9 +43,13 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		return api.Peer{}, err
 	}
 	inForce := c.inForce(k)
-	if inForce != nil && ask.Network == api.NetworkNone && !sharing.NoNetwork(inForce) {
+	if inForce != nil && ask.Network != "" && (ask.Network == api.NetworkNone) != sharing.NoNetwork(inForce) {
+		has := "a network"
+		if sharing.NoNetwork(inForce) {
+			has = "no network"
+		}
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: k.Name + " was not asked", Field: "network",
-			Reason: "the contract in force has a network between the clusters", Do: "`kith unpeer " + k.Name + "` ends it; then ask again"}
+			Reason: "the contract in force has " + has + " between the clusters", Do: "`kith unpeer " + k.Name + "` ends it; then ask again"}
 	}
 	if ask.Resources, err = b.nameGPU(ctx, k, inForce, ask.Resources); err != nil {
 		return api.Peer{}, err
@@ -61,7 +65,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		return b.followPending(ctx, c, k, attempt, ask, report)
 	}
 	if ask.Code != "" {
-		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "no request to " + k.Name + " is pending that the code could be of",
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "no such request to " + k.Name + " is pending that the code could be of",
 			Do: "`kith peer " + k.Name + "` asks, and shows the code that its owner must see too"}
 	}
 	switch {
@@ -85,7 +89,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		return api.Peer{}, internal(err)
 	}
 	attempt := asking.NextAttempt(peer, time.Now())
-	if err := asking.Want(ctx, c.Client, peer, v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt, Network: sharing.Network(ask.Network)}, ask.ID); err != nil {
+	if err := asking.Want(ctx, c.Client, peer, v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt, Network: networkWanted(peer, ask.Network)}, ask.ID); err != nil {
 		return api.Peer{}, internal(err)
 	}
 	b.Directory.Remember(peer)
@@ -120,6 +124,14 @@ func wanted(peer *v1alpha1.Peer, resources corev1.ResourceList, inForce *v1alpha
 	would := peer.DeepCopy()
 	would.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources}
 	return asking.Wanted(would, inForce)
+}
+
+// networkWanted is what would be asked for of the network: what is said now, or else what was asked for last.
+func networkWanted(peer *v1alpha1.Peer, says string) v1alpha1.Network {
+	if says == "" {
+		return asking.Network(peer)
+	}
+	return sharing.Network(says)
 }
 
 // unchanged answers who asks for what the contract in force grants: nobody else is asked.

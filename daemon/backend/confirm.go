@@ -136,7 +136,8 @@ func (b *Backend) pending(k directory.Known, inForce *v1alpha1.Contract, resourc
 		return 0, false
 	}
 	out, request := k.Peer.Status.Outgoing, k.Peer.Spec.Request
-	same := len(resources) == 0 && ask.Network == "" || ask.Code != "" || sharing.Network(ask.Network) == request.Network && sharing.Same(asking.Wanted(k.Peer, inForce), wanted(k.Peer, resources, inForce))
+	same := len(resources) == 0 || ask.Code != "" || sharing.Same(asking.Wanted(k.Peer, inForce), wanted(k.Peer, resources, inForce))
+	same = same && networkWanted(k.Peer, ask.Network) == request.Network // a code for the one is none for the other
 	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
 	return request.Attempt, same && waits && k.Contact.Reachable()
 }

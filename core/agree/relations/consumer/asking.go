@@ -36,6 +36,14 @@ func Want(ctx context.Context, c client.Client, peer *v1alpha1.Peer, request v1a
 	return nil
 }
 
+// Network is what a Peer was asked for last, which holds until its owner says otherwise, whoever asks again.
+func Network(peer *v1alpha1.Peer) v1alpha1.Network {
+	if peer.Spec.Request == nil {
+		return ""
+	}
+	return peer.Spec.Request.Network
+}
+
 // NextAttempt is that of a question put now: the time in milliseconds, or more, since the clock may have been put back.
 func NextAttempt(peer *v1alpha1.Peer, now time.Time) int64 {
 	return max(now.UnixMilli(), peer.Status.Outgoing.Attempt+1)

@@ -155,7 +155,7 @@ func (s *Seeker) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		amounts = p.amounts
 	}
 	return ctrl.Result{RequeueAfter: patience}, s.ask(ctx, &policy, p.ask, v1alpha1.ResourceRequest{
-		Resources: amounts, Attempt: p.attempt, MaxPrices: policy.Spec.MaxPrices,
+		Resources: amounts, Attempt: p.attempt, MaxPrices: policy.Spec.MaxPrices, Network: consumer.Network(p.ask),
 	})
 }
 

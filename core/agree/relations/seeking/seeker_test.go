@@ -512,3 +512,17 @@ func TestWhoIsAskedIsInTheStatus(t *testing.T) {
 		t.Errorf("%+v; first of the status is %+v", p.ask, p.status.Peers[0])
 	}
 }
+
+// Who was asked for none is asked for none by a policy too: it says nothing of the network.
+func TestAPolicyAsksForTheNetworkThatWasAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bob := accepted("bob")
+		bob.Spec.Request = &v1alpha1.ResourceRequest{Network: v1alpha1.NetworkNone}
+		w := newWorld(t, bob, policy("any", 1))
+		w.answer = yes
+		w.runs(time.Hour)
+		if len(w.requests) == 0 || w.requests[0].Network != v1alpha1.NetworkNone {
+			t.Errorf("asked for %+v", w.requests)
+		}
+	})
+}
