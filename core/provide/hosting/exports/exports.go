@@ -126,7 +126,7 @@ func (e *Exports) look(ctx context.Context) (all bool) {
 		patterns, asked := e.asks[id]
 		was, viewed := e.views[id]
 		e.mu.Unlock()
-		if !slices.ContainsFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil }) {
+		if !linked(now, peer) {
 			e.drop(id)
 			continue
 		}
@@ -161,7 +161,12 @@ func (e *Exports) look(ctx context.Context) (all bool) {
 	return all
 }
 
-// drop forgets a peer that consumes nothing here any more.
+// linked reports whether a peer consumes here by a contract with a network.
+func linked(now *ledger.Snapshot, peer *v1alpha1.Peer) bool {
+	return slices.ContainsFunc(now.With(peer.Name, v1alpha1.RoleProvider), func(c *v1alpha1.Contract) bool { return c.DeletionTimestamp == nil && !sharing.NoNetwork(c) })
+}
+
+// drop forgets a peer to which no pods are shared any more.
 func (e *Exports) drop(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,6 +225,11 @@ func (e *Exports) ServeServices(w http.ResponseWriter, r *http.Request, consumer
 	terms, err := e.grants.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
 		door.Answer(e.cfg.Log, w, struct{}{}, err)
+		return
+	}
+	now := e.cfg.Ledger.Now()
+	if peer := now.Peer(consumerID); peer == nil || !linked(now, peer) {
+		door.Answer(e.cfg.Log, w, struct{}{}, peering.Refuse(peering.CodeForbidden, "there is no network between the clusters by which services could be reached", ""))
 		return
 	}
 	conn, err := peering.Upgraded(w, r, clusterset.Protocol)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,10 +27,12 @@ import (
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/ledger/ledgertest"
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/provide/hosting/grants"
+	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 )
 
@@ -236,11 +239,13 @@ func TestAConsumerHearsOfWhatIsInCommon(t *testing.T) {
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "default"}, &policy); err != nil {
 		t.Fatal(err)
 	}
+	w.set(func() { w.exports = w.exports[:1] })
+	c.hears("-more")
 	policy.Spec.Services = []string{"elsewhere"}
 	if err := w.client.Update(t.Context(), &policy); err != nil {
 		t.Fatal(err)
 	}
-	w.set(func() { w.exports = w.exports[:1] })
+	w.set(func() {})
 	c.hears("-web")
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -302,5 +307,48 @@ func TestWhatIsSharedStaysWhileNobodyAsks(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.shared) != 0 {
 		t.Errorf("%v is shared", w.shared)
+	}
+}
+
+// Whoever has no network to this cluster is told of no services, and none of its pods are shared with it, however it asks.
+func TestWithoutANetworkNoServicesAreTold(t *testing.T) {
+	w := newWorld(t)
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := contract.New(record.NewDocument(me, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()}, contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline, Network: contract.NetworkNone}, record.Validity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ctr v1alpha1.Contract
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "c"}, &ctr); err != nil {
+		t.Fatal(err)
+	}
+	ctr.Spec.Document = signed.Document
+	if err := w.client.Update(t.Context(), &ctr); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+w.at+clusterset.Path+"?contract=c", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if said, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusForbidden || !strings.Contains(string(said), "no network") {
+		t.Errorf("%s: %s", resp.Status, said)
+	}
+	w.e.begin(alice, []string{"shop"}, nil) // as before the contract became one without
+	w.set(func() { w.broken = errors.New("there is no tunnel") })
+	if !w.e.look(t.Context()) {
+		t.Error("it is tried again")
+	}
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	if _, asks := w.e.asks[alice]; asks {
+		t.Error("what it asked for is kept")
 	}
 }
