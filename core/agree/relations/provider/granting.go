@@ -99,8 +99,10 @@ func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 // worded reports whether a contract says of prices, of whether it may be offered on, and of a notice, what the policy says; one that cannot be read is not asked about.
 func (p *Provider) worded(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) bool {
 	policy, err := p.policyFor(ctx, now, peer)
-	policy = sharing.WithMargin(policy, sharing.Reoffered(policy, peer, now.Peers, now.Contracts, time.Now()))
 	doc, unreadable := contract.Parse(ctr.Spec.Document)
+	if doc.Network != contract.NetworkNone { // else nothing of others is in it
+		policy = sharing.WithMargin(policy, sharing.Reoffered(policy, peer, now.Peers, now.Contracts, time.Now()))
+	}
 	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)) &&
 		doc.Reoffer == (sharing.Reoffer(policy) && doc.Network != contract.NetworkNone) && doc.Notice == contract.NoticeOf(sharing.Notice(policy))
 }
