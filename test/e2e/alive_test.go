@@ -236,7 +236,7 @@ func hang(t *testing.T, l *lab.Lab) {
 
 	w.withLogind(bob)
 	eventually(t, 30*time.Second, "all is well before bob sleeps", well)
-	ran := w.restarts(bob, twin)
+	ran := w.containersOf(bob, twin)
 	stop(func(ctx context.Context) error { return w.prepareForSleep(ctx, bob, true) })
 	slept := func() string { return w.sleeps(alice, "bob") }
 	took = eventually(t, 30*time.Second, "bob is asleep by his word", slept) // his beats go on, so it is not by his silence
@@ -253,7 +253,7 @@ func hang(t *testing.T, l *lab.Lab) {
 	goOn(func(ctx context.Context) error {
 		return errors.Join(bob.Thaw(ctx), w.prepareForSleep(ctx, bob, false))
 	})
-	if now := w.restarts(bob, twin); now != ran {
+	if now := w.containersOf(bob, twin); now != ran {
 		t.Errorf("restarts of bob's guests before he slept: %s; after: %s", ran, now)
 	}
 }
@@ -324,8 +324,8 @@ func (w *world) sleeps(at *lab.Laptop, peer string) string {
 	return ""
 }
 
-// restarts names the containers of a namespace's pods, each with how often it was started anew.
-func (w *world) restarts(p *lab.Laptop, namespace string) string {
+// containersOf names the containers of a namespace's pods, each with how often it was started anew.
+func (w *world) containersOf(p *lab.Laptop, namespace string) string {
 	w.t.Helper()
 	pods, err := w.pods(p, namespace, client.MatchingLabels{"app": "web"})
 	if err != nil {
