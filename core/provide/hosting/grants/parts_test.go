@@ -40,7 +40,7 @@ func TestWhoIsToldOfWhom(t *testing.T) {
 	} {
 		here := node("bob", corev1.ConditionTrue, map[string]string{v1alpha1.LabelFenced: "true"})
 		contracts := NewContracts(hostingtest.Client(t, here, c.carol), nil, nil)
-		terms := &Terms{Contract: "c", Provider: "B", Consumer: Consumer{ID: "A"}, Onward: c.onward, Why: c.why}
+		terms := &Terms{Contract: "c", Provider: "B", Consumer: Consumer{ID: "A"}, Limit: list("cpu", "2"), Onward: c.onward, Why: c.why}
 		ctr := contractWith("alice", "c")
 		ctr.Spec.Resources = list("cpu", "2")
 		if err := contracts.divide(t.Context(), []divided{{terms, ctr, c.on}}); err != nil {
