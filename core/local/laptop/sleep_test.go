@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +14,16 @@ import (
 // night is a sleep with a logind that counts its locks, and peers who take a while to be told.
 type night struct {
 	sleep
-	given, closed int // locks
+	given, closed atomic.Int32 // locks
 	refuses       bool
-	told, cut     int // calls of tell; those that ended with their context
+	told, cut     atomic.Int32 // calls of tell; those that ended with their context
 	takes         time.Duration
-	woken         int
+	woken         atomic.Int32
 }
 
 type lock struct{ n *night }
 
-func (l lock) Close() error { l.n.closed++; return nil }
+func (l lock) Close() error { l.n.closed.Add(1); return nil }
 
 func newNight() *night {
 	n := &night{}
@@ -31,29 +32,32 @@ func newNight() *night {
 			if n.refuses {
 				return nil, errors.New("the operation is already running")
 			}
-			n.given++
+			n.given.Add(1)
 			return lock{n}, nil
 		},
 		tell: func(ctx context.Context) {
-			n.told++
+			n.told.Add(1)
 			select {
 			case <-time.After(n.takes):
 			case <-ctx.Done():
-				n.cut++
+				n.cut.Add(1)
 			}
 		},
-		woke: func() { n.woken++ },
+		woke: func() { n.woken.Add(1) },
 		log:  slog.New(slog.DiscardHandler),
 	}
 	return n
 }
 
-func (n *night) is(t *testing.T, given, closed, told, cut, woken int) {
+func (n *night) counts() [5]int32 {
+	return [...]int32{n.given.Load(), n.closed.Load(), n.told.Load(), n.cut.Load(), n.woken.Load()}
+}
+
+func (n *night) is(t *testing.T, given, closed, told, cut, woken int32) {
 	t.Helper()
 	synctest.Wait()
-	if n.given != given || n.closed != closed || n.told != told || n.cut != cut || n.woken != woken {
-		t.Errorf("%d locks given, %d closed, told %d times, %d cut short, woken %d times; want %d, %d, %d, %d, %d",
-			n.given, n.closed, n.told, n.cut, n.woken, given, closed, told, cut, woken)
+	if got, want := n.counts(), [...]int32{given, closed, told, cut, woken}; got != want {
+		t.Errorf("locks given, closed; peers told, cut short; woken: %d, want %d", got, want)
 	}
 }
 
