@@ -1,9 +1,12 @@
 package peering
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kith.dev/core/agree/presence"
@@ -18,18 +21,65 @@ func TestWhoGoesToSleepIsAsleepAtOnceAndBackByItsWord(t *testing.T) {
 	c, _ := keep(t, alice)
 	c.Set([]Target{{ID: who.ID(), Addresses: []string{first.addr}}})
 	becomes(t, c, who.ID(), presence.Reachable)
-	for range 2 {
-		first.server.Announce(within(t, 10*time.Second), NoticeSuspending)
-		got := becomes(t, c, who.ID(), presence.Suspended)
-		if got.Why != wentToSleep || got.Heard.IsZero() || got.Works() || !presence.Node.Over(got.Presence, time.Now()) {
-			t.Errorf("%+v", got)
-		}
-		c.Poke() // it answers, and is what it said
-		first.server.Announce(within(t, 10*time.Second), NoticeAwake)
-		if got := becomes(t, c, who.ID(), presence.Reachable); got.Why != "" || !got.Works() {
-			t.Errorf("%+v", got)
-		}
+	first.server.Announce(within(t, 10*time.Second), NoticeSuspending)
+	got := becomes(t, c, who.ID(), presence.Suspended)
+	if got.Why != wentToSleep || got.Heard.IsZero() || got.Works() || !presence.Node.Over(got.Presence, time.Now()) {
+		t.Errorf("%+v", got)
 	}
+	c.Poke() // it answers, and is what it said
+	first.server.Announce(within(t, 10*time.Second), NoticeAwake)
+	if got := becomes(t, c, who.ID(), presence.Reachable); got.Why != "" || !got.Works() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Who says that it sleeps and that it does not, again and again, is asleep once: nodes and pods would be written each time.
+func TestWhoTurnsOverInItsSleepIsAwakeUntilItsStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
+		id := identity.ID{1}
+		c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
+		c.Set([]Target{{ID: id}})
+		one := c.all[id]
+		one.set(func(now *Contact) { now.State = presence.Reachable })
+		watch := &watchdog{ask: func() error { return nil }}
+		var word string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			word, _ = one.listen(ctx, s, watch)
+		}()
+		says := func(n NoticeType, want presence.State) {
+			t.Helper()
+			fmt.Fprintf(w, `{"notice":{"type":%q}}`+"\n", n)
+			<-c.Notices()
+			synctest.Wait()
+			if got := state(c, id); got.State != want {
+				t.Errorf("after %q: %+v", n, got)
+			}
+		}
+		says(NoticeSuspending, presence.Suspended)
+		says(NoticeAwake, presence.Reachable)
+		for range 3 {
+			time.Sleep(time.Second)
+			says(NoticeSuspending, presence.Reachable)
+			says(NoticeAwake, presence.Reachable)
+		}
+		time.Sleep(doubted)
+		says(NoticeSuspending, presence.Suspended)
+		says(NoticeAwake, presence.Reachable)
+		says(NoticeSuspending, presence.Reachable)
+		w.CloseWithError(io.EOF)
+		<-done
+		if one.gone(t.Context(), io.EOF, word); state(c, id).State != presence.Suspended || state(c, id).Heard.IsZero() {
+			t.Errorf("its stream ended: %+v", state(c, id))
+		}
+		watch.end()
+		s.close()
+		c.Set(nil)
+	})
 }
 
 // That nobody answers where one went to sleep is no news; that it ended, or is somebody else, is.

@@ -79,6 +79,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	defer s.close()
 	one.set(func(now *Contact) {
 		now.Name, now.Version = s.hello.Name, s.hello.Version
+		one.wakes(now)
 		now.Presence = presence.Presence{State: presence.Reachable, Since: now.Since}
 		now.Clock, one.conn = s.ahead, s.conn
 		spare(s.conn, len(one.all))
@@ -144,6 +145,9 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		case NoticeSuspending:
 			lastWord = wentToSleep
 			one.set(func(now *Contact) {
+				if now.State == presence.Reachable && time.Since(one.woken) < doubted {
+					return // what it says now counts when the stream ends
+				}
 				now.State, now.Cause, now.Why, now.Asleep, now.Heard = presence.Suspended, "", wentToSleep, false, time.Now()
 			})
 		default:
@@ -165,10 +169,22 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 
 const wentToSleep = "went to sleep"
 
+// doubted is for how long the word of a peer that it sleeps counts for little, after one that it is awake again: nodes and pods at home are
+// written each time, and pods may be evicted.
+const doubted = 12 * time.Second
+
+// wakes notes when a peer is awake that said that it goes to sleep. It is called by set.
+func (one *contact) wakes(now *Contact) {
+	if now.State == presence.Suspended {
+		one.woken = time.Now()
+	}
+}
+
 // awake notes that one who said that it goes to sleep is there all the same.
 func (one *contact) awake() {
 	one.set(func(now *Contact) {
 		if now.State == presence.Suspended {
+			one.wakes(now)
 			now.State, now.Why, now.Heard = presence.Reachable, "", time.Time{}
 		}
 	})
@@ -184,7 +200,10 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		if now.Reachable() && now.Heard.IsZero() {
 			now.Heard = time.Now()
 		}
-		if now.State != presence.Suspended || lastWord != "" && lastWord != wentToSleep {
+		switch {
+		case now.Reachable() && lastWord == wentToSleep:
+			now.State, now.Why = presence.Suspended, wentToSleep
+		case now.State != presence.Suspended || lastWord != "" && lastWord != wentToSleep:
 			now.State, now.Why = presence.Unreachable, lost(err, lastWord)
 		}
 		now.Cause, now.Asleep = "", false

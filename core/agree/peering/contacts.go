@@ -96,6 +96,7 @@ type contact struct {
 
 	target Target
 	now    Contact
+	woken  time.Time // when it last was awake after it had said that it goes to sleep
 	conn   *net.TCPConn
 }
 
