@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// announcement is a notice for whoever has a presence stream.
+// announcement is a notice for all who are recognised and have a presence stream.
 type announcement struct {
 	ctx    context.Context // how long its sender waits
 	notice Notice
 	told   chan struct{} // closed when the peer has it
 }
 
-// streams are the presence streams that are open.
+// streams are the presence streams that are open, of callers that are recognised: a suspend waits for nobody else.
 type streams struct {
 	mu  sync.Mutex
 	all map[chan announcement]<-chan struct{} // and what is closed at the end of each
@@ -38,7 +38,7 @@ func (s *streams) enter() (announced <-chan announcement, leave func()) {
 	}
 }
 
-// Announce tells all who have a presence stream open, and returns when their kernels have it, their streams ended, or ctx did.
+// Announce tells all who are recognised and have a presence stream open, and returns when their kernels have it, their streams ended, or ctx did.
 func (s *Server) Announce(ctx context.Context, notice NoticeType) {
 	s.streams.mu.Lock()
 	open := maps.Clone(s.streams.all)

@@ -110,7 +110,14 @@ func TestOneThatSleepsStaysAsleepUntilMoreIsKnown(t *testing.T) {
 }
 
 func TestAnAnnouncementEndsWithItsStreamsAndItsContext(t *testing.T) {
-	alice, bob := someone(t), bob(t, Limits{})
+	alice, stranger, bob := someone(t), someone(t), bob(t, Limits{})
+	bob.recognised[alice.ID()] = true
+	other, err := dialer(t, stranger, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
+	must(t, err)
+	defer other.close()
+	if open := bob.server.streams.all; len(open) != 0 {
+		t.Errorf("%d streams of strangers delay a suspend", len(open))
+	}
 	bob.server.Announce(within(t, 10*time.Second), NoticeSuspending) // to nobody
 	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
 	must(t, err)

@@ -258,7 +258,7 @@ func (s *Server) tether(answer func(Handler, context.Context, Caller) (Tether, e
 }
 
 // presence is a stream whose end tells the caller that this daemon, or the connection to it, is gone. It carries notices and, if the caller is
-// recognised, a Beat every 3 s; other callers rely on TCP keepalive.
+// recognised, announcements and a Beat every 3 s; other callers rely on TCP keepalive.
 func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	conn := connOf(r.Context())
 	caller := *conn.caller
@@ -285,15 +285,25 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	notices := s.config.Handler.Notices(ctx, caller)
-	announced, leave := s.streams.enter()
-	defer leave()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	beat := func() bool {
 		b := s.config.Beat()
 		b.Ailing = wire.Line(b.Ailing, maxReason)
 		return send(presenceLine{Beat: &b})
 	}
-	ticker := s.tickerOf(ctx, caller)
+	var announced <-chan announcement // to those who are recognised
+	leave := func() {}
+	defer func() { leave() }()
+	recognised := func() bool {
+		if announced == nil && s.config.Handler.Recognise(ctx, caller) {
+			announced, leave = s.streams.enter()
+		}
+		return announced != nil
+	}
+	ticker := &s.rechecks
+	if recognised() {
+		ticker = &s.heartbeats
+	}
 	alive := send(presenceLine{Hello: s.self()})
 	if ticker == &s.heartbeats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
 		alive = alive && beat()
@@ -301,10 +311,8 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	for tick := ticker.wait(); alive; {
 		select {
 		case <-tick:
-			if ticker != &s.heartbeats {
-				ticker = s.tickerOf(ctx, caller)
-			}
-			if ticker == &s.heartbeats {
+			if recognised() {
+				ticker = &s.heartbeats
 				alive = beat()
 			}
 			tick = ticker.wait()
@@ -331,14 +339,6 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// tickerOf is what wakes the stream of a caller.
-func (s *Server) tickerOf(ctx context.Context, caller Caller) *sharedTicker {
-	if s.config.Handler.Recognise(ctx, caller) {
-		return &s.heartbeats
-	}
-	return &s.rechecks
 }
 
 // greetOlder tells a contact of the first version, in the only line of its presence that it needs, what is spoken here.
