@@ -279,6 +279,9 @@ func (n *Node) SetPresence(p presence.Presence) {
 	if was.State != p.State || was.Works() != p.Works() || was.Why != p.Why || was.Asleep != p.Asleep {
 		n.show()
 	}
+	if p.State == presence.Suspended && was.State != p.State { // also where the node was not ready before: pods may be evicted now
+		n.enqueue(n.Pods())
+	}
 	if was.Works() == p.Works() {
 		return
 	}

@@ -43,14 +43,26 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 	return n.write(ctx, home, status)
 }
 
+// movesAfter is how long a peer must have been asleep until its pods are evicted: a suspend that is told may be called off a moment later.
+const movesAfter = 5 * time.Second
+
 // moveOn evicts a pod from a peer that went to sleep, where its namespace does not wait. A pod that nobody makes again is left to its tolerations.
+// So is one that was made since: it tolerates that the node is not ready, and the one made in its place would come here too.
 func (n *Node) moveOn(ctx context.Context, home *corev1.Pod) error {
-	if n.now().there.State != presence.Suspended || n.cfg.Moves == nil || home.DeletionTimestamp != nil || ended(&home.Status) || metav1.GetControllerOf(home) == nil {
+	there := n.now().there
+	if there.State != presence.Suspended || n.cfg.Moves == nil || home.DeletionTimestamp != nil || ended(&home.Status) || metav1.GetControllerOf(home) == nil {
+		return nil
+	}
+	if home.CreationTimestamp.After(there.Since) {
 		return nil
 	}
 	moves, err := n.cfg.Moves(ctx, home.Namespace)
 	if err != nil || !moves {
 		return err
+	}
+	if left := movesAfter - time.Since(there.Since); left > 0 {
+		n.queue.AddAfter(keyOf(home), left)
+		return nil
 	}
 	n.log.Info("pod is evicted: the peer went to sleep", "namespace", home.Namespace, "pod", home.Name)
 	n.record.Event(home, corev1.EventTypeNormal, eventMoved, n.cfg.PeerName+" went to sleep, and the namespace does not wait for it (whenAsleep: Move)")

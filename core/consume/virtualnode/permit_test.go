@@ -76,7 +76,10 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 
 // A peer goes to sleep: of a namespace that does not wait, what a controller makes again is evicted, and nothing else.
 func TestPodsLeaveAPeerThatGoesToSleepWhereTheirNamespaceDoesNotWait(t *testing.T) {
-	asleep := presence.Presence{State: presence.Suspended, Why: "went to sleep"}
+	since := func(ago time.Duration) presence.Presence {
+		return presence.Presence{State: presence.Suspended, Why: "went to sleep", Since: time.Now().Add(-ago)}
+	}
+	asleep := since(time.Minute)
 	for name, c := range map[string]struct {
 		there     presence.Presence
 		namespace string
@@ -89,9 +92,12 @@ func TestPodsLeaveAPeerThatGoesToSleepWhereTheirNamespaceDoesNotWait(t *testing.
 		"of a namespace that waits":     {asleep, "waits", nil, false},
 		"at a peer that is unreachable": {presence.Presence{State: presence.Unreachable}, "moves", nil, false},
 		"at a peer that is there":       {presence.Presence{State: presence.Reachable}, "moves", nil, false},
+		"one that was made since":       {asleep, "moves", func(p *corev1.Pod) { p.CreationTimestamp = metav1.Now() }, false},
+		"at one asleep for a moment":    {since(0), "moves", nil, false},
 	} {
 		pod := onNode(c.namespace, "web")
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}
+		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 		if c.change != nil {
 			c.change(pod)
 		}
@@ -113,6 +119,47 @@ func TestPodsLeaveAPeerThatGoesToSleepWhereTheirNamespaceDoesNotWait(t *testing.
 			t.Errorf("%s: said so: %v", name, said)
 		}
 	}
+}
+
+// That its peer sleeps is looked at again when it has lasted, without anybody's event, and also where the node was not ready before.
+func TestPodsMoveWhenTheSleepHasLasted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := onNode("shop", "web")
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}
+		home := fake.NewClientset(pod.DeepCopy())
+		n, err := New(Config{
+			Home: home, Abroad: peerAt(t, "http://peer.invalid", http.DefaultTransport), View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+			Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler), Permit: anybody,
+			Moves: func(context.Context, string) (bool, error) { return true, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.pods.Replace([]any{pod.DeepCopy()}, ""); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		working.Go(func() { n.work(ctx, 1) })
+		there := func() bool {
+			synctest.Wait()
+			_, err := home.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
+			return err == nil
+		}
+		time.Sleep(time.Minute)
+		n.SetPresence(presence.Presence{State: presence.Reachable, Cause: presence.Ailing, Since: time.Now()})
+		time.Sleep(time.Minute)
+		n.SetPresence(presence.Presence{State: presence.Suspended, Since: time.Now()})
+		if !there() {
+			t.Error("it is evicted at once")
+		}
+		if time.Sleep(movesAfter); there() {
+			t.Error("it stays")
+		}
+		cancel()
+		n.events.queue.ShutDown()
+		working.Wait()
+	})
 }
 
 // A pod that may not go says why at once, and fails when its controller will not fill the cluster with others like it.
