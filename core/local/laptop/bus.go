@@ -42,6 +42,9 @@ type bus struct {
 	conn   *dbus.Conn
 	sleep  sleep
 	owners map[string]string // unique names of login and network; "" where there is none
+	// metered is where network's answer comes, nil while it was not asked. A suspend does not wait for it.
+	metered <-chan *dbus.Call
+	enough  context.CancelFunc // gives the question up
 }
 
 // follow connects, and watches until the connection or ctx ends.
@@ -51,7 +54,8 @@ func (l *Laptop) follow(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	b := &bus{Laptop: l, conn: conn, owners: map[string]string{}}
+	b := &bus{Laptop: l, conn: conn, owners: map[string]string{}, enough: func() {}}
+	defer func() { b.enough() }()
 	b.sleep = sleep{inhibit: b.inhibit, tell: l.cfg.Tell, woke: l.cfg.Woke, log: l.cfg.Log}
 	defer b.sleep.gone()
 	signals := make(chan *dbus.Signal, 64)
@@ -83,6 +87,10 @@ func (l *Laptop) follow(ctx context.Context) error {
 				return errors.New("it ended the connection")
 			}
 			b.heard(ctx, s)
+		case answer := <-b.metered:
+			b.metered = nil
+			b.enough()
+			b.readMetered(answer)
 		case <-conn.Context().Done():
 			return errors.New("the connection ended")
 		}
@@ -117,7 +125,7 @@ func (b *bus) heard(ctx context.Context, s *dbus.Signal) {
 			b.readIdle(ctx)
 		}
 	case s.Sender != "" && s.Sender == b.owners[network] && s.Name == propertiesChanged && s.Path == networkPath:
-		b.readMetered(ctx)
+		b.askMetered(ctx)
 	}
 }
 
@@ -133,7 +141,7 @@ func (b *bus) owned(ctx context.Context, service, owner string) {
 		b.noteLock()
 		b.readIdle(ctx)
 	case network:
-		b.readMetered(ctx)
+		b.askMetered(ctx)
 	}
 }
 
@@ -172,13 +180,28 @@ func (b *bus) readIdle(ctx context.Context) {
 	b.set(func(now *State) { now.IdleSince, now.IdleUnknown = since, why })
 }
 
-// readMetered reads whether the network is paid for by the amount. What NetworkManager guesses counts as known, as it does for other programs.
-func (b *bus) readMetered(ctx context.Context) {
+// askMetered asks whether the network is paid for by the amount.
+func (b *bus) askMetered(ctx context.Context) {
+	b.enough()
+	b.metered = nil
+	if b.owners[network] == "" {
+		b.set(func(now *State) { now.Metered, now.MeteredUnknown = false, "NetworkManager does not run here" })
+		return
+	}
+	ctx, b.enough = context.WithTimeout(ctx, answerTime)
+	b.metered = b.conn.Object(network, networkPath).GoWithContext(ctx, getProperty, dbus.FlagNoAutoStart, nil, network, "Metered").Done
+}
+
+// readMetered takes the answer. What NetworkManager guesses counts as known, as it does for other programs.
+func (b *bus) readMetered(answer *dbus.Call) {
+	var v dbus.Variant
 	var metered uint32
 	why := ""
-	if b.owners[network] == "" {
-		why = "NetworkManager does not run here"
-	} else if err := b.property(ctx, network, networkPath, network, "Metered", &metered); err != nil {
+	err := answer.Store(&v)
+	if err == nil {
+		err = v.Store(&metered)
+	}
+	if err != nil {
 		why = "NetworkManager does not say it"
 		b.cfg.Log.Debug(why, "err", err)
 	}

@@ -179,6 +179,38 @@ func TestWhetherTheNetworkIsMetered(t *testing.T) {
 	w.becomes(t, "no NetworkManager any more", func(s State) bool { return !s.Metered && s.MeteredUnknown == "NetworkManager does not run here" })
 }
 
+// hung answers no question until its channel is closed.
+type hung struct{ asked, answer chan struct{} }
+
+func (h hung) Get(string, string) (dbus.Variant, *dbus.Error) {
+	h.asked <- struct{}{}
+	<-h.answer
+	return dbus.MakeVariant(uint32(1)), nil
+}
+
+func TestASuspendWaitsForNoAnswerOfTheNetwork(t *testing.T) {
+	b := bustest.Start(t)
+	m := logind(t, b)
+	w := watch(t, on(b))
+	w.becomes(t, "a delay lock", func(s State) bool { return s.Locked })
+	h := hung{make(chan struct{}, 8), make(chan struct{})}
+	manager := b.Connect(t)
+	if err := manager.Export(h, networkPath, "org.freedesktop.DBus.Properties"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manager.RequestName(network, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.hears(t, "NetworkManager is asked", h.asked)
+	m.Emit(t, loginManager, "PrepareForSleep", "b", true)
+	w.hears(t, "it falls asleep", w.told)
+	if why := w.Now().MeteredUnknown; why != "NetworkManager does not run here" {
+		t.Errorf("peers were told when it had been waited for: %q", why)
+	}
+	close(h.answer)
+	w.becomes(t, "the answer came", func(s State) bool { return s.Metered })
+}
+
 func TestABusThatIsNotThereIsLookedForAgain(t *testing.T) {
 	b := bustest.Start(t)
 	logind(t, b)
