@@ -431,6 +431,6 @@ func (b *Backend) unmake(ctx context.Context, last *lastChange, dry api.DryRun) 
 
 func changedSince(name string) error {
 	return &api.Error{
-		Code: api.CodeConflict, Message: "nothing was undone", Reason: "the sharing policy " + name + " has changed since", Do: "`kith share` shows what is shared now",
+		Code: api.CodeConflict, Message: "nothing was changed", Reason: "the sharing policy " + name + " has changed since", Do: "`kith share` shows what is shared now",
 	}
 }

@@ -503,7 +503,7 @@ func (b *Backend) setPolicy(name string, change api.PolicyChange, dry api.DryRun
 		was = b.Shared[at]
 	}
 	if change.Generation != 0 && change.Generation != was.Generation {
-		return was, &api.Error{Code: api.CodeConflict, Message: "nothing was undone", Reason: "the sharing policy " + name + " has changed since"}
+		return was, &api.Error{Code: api.CodeConflict, Message: "nothing was changed", Reason: "the sharing policy " + name + " has changed since"}
 	}
 	is := change.Apply(was)
 	is.Generation++

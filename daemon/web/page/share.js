@@ -8,7 +8,9 @@ const path = "/policies/default";
 const sliders = { cpu: by("share-cpu"), memory: by("share-memory") };
 const paused = by("share-paused"), would = by("share-would"), apply = by("share-apply"), reset = by("share-reset"), undo = by("share-undo");
 
-let policy = null;  // as the last snapshot had it
+let latest = null;   // the policy as kithd had it last
+let policy = null;   // what the form is about: latest, but the one of then since the owner moved something, for kithd to find out who came between
+let others = "";     // the other policies' generations
 let touched = false; // the owner moved something, and has not applied it
 let asking = 0;
 
@@ -20,11 +22,17 @@ function part(amount) {
 
 export function drawShare(snapshot) {
   const sharing = snapshot.status.sharing;
-  policy = snapshot.policies.find((p) => p.name === "default") ?? { amounts: {}, paused: false, generation: 0 };
-  show(by("share-now"), [sharing, policy.notes], () => h("span", {}, sharing.paused ? "Paused: nothing new is accepted. " : "",
+  const before = others;
+  others = JSON.stringify(snapshot.policies.filter((p) => p.name !== "default").map((p) => [p.name, p.generation]));
+  const is = snapshot.policies.find((p) => p.name === "default") ?? { amounts: {}, paused: false, generation: 0 };
+  if (is.generation > latest?.generation || others !== before) {
+    undo.hidden = true; // it would take back what somebody else did
+  }
+  latest = is;
+  show(by("share-now"), [sharing, latest.notes], () => h("span", {}, sharing.paused ? "Paused: nothing new is accepted. " : "",
     Object.keys(sharing.amounts).length ? `Offered in all: ${clean(words(sharing.amounts))}. ` : "Nothing is offered. ",
     Object.keys(sharing.used).length ? `Contracts have of it: ${clean(words(sharing.used))}. ` : "",
-    sharing.why ? h("bdi", {}, clean(sharing.why)) : "", (policy.notes ?? []).map((n) => [" ", h("bdi", {}, clean(n))])));
+    sharing.why ? h("bdi", {}, clean(sharing.why)) : "", (latest.notes ?? []).map((n) => [" ", h("bdi", {}, clean(n))])));
   if (!touched) {
     fromPolicy();
   }
@@ -32,6 +40,7 @@ export function drawShare(snapshot) {
 }
 
 function fromPolicy() {
+  policy = latest;
   for (const [resource, slider] of Object.entries(sliders)) {
     const is = part(policy.amounts[resource]);
     slider.disabled = readOnly || !is;
@@ -129,11 +138,13 @@ async function act(make, canUndo) {
   asking++;
   apply.disabled = true;
   try {
-    policy = await make();
+    const answer = await make();
+    const passed = latest.generation > answer.generation; // somebody was quicker
+    latest = passed ? latest : answer;
     fail(null);
     settle();
-    undo.hidden = !canUndo;
-    would.textContent = policy.changed ? "Changed: " + clean(policy.changed, 480) : "";
+    undo.hidden = !canUndo || passed;
+    would.textContent = answer.changed ? "Changed: " + clean(answer.changed, 480) : "";
     say(would.textContent);
   } catch (e) {
     apply.disabled = !change();

@@ -64,7 +64,7 @@ func world() *apitest.Backend {
 			ID: "dave-7f3a", Peer: "dave", PeerID: dave.ID, Direction: api.Incoming, Code: "402817", Asked: api.Resources{"cpu": "8", "memory": "1Gi"},
 			Granted: api.Resources{"cpu": "2", "memory": "1Gi", "pods": "55"}, State: api.StateRequested, Address: "10.0.0.4", Expires: now.Add(9 * time.Minute),
 		}},
-		Shared: []api.Policy{{Name: "default", Amounts: api.ShareOf("50%")}},
+		Shared: []api.Policy{{Name: "default", Generation: 3, Amounts: api.ShareOf("50%")}},
 		Here:   []api.Guest{{Namespace: "shop-carolca", Name: "web-0", Consumer: "carol", ConsumerID: carol.ID, Phase: "Running", Resources: api.Resources{"cpu": "100m"}}},
 		Use: []api.Top{
 			{Peer: "bob", Direction: api.Outgoing, Granted: bob.Offered, Pods: []api.TopPod{
@@ -263,6 +263,44 @@ func TestEverythingByKeys(t *testing.T) {
 	v.WaitText(soon, "#share-would", "Changed: cpu 50% → 40%")
 	v.Click("#share-undo", "Undo")
 	v.WaitText(soon, "#share-cpu-value", "50 %")
+	v.quiet(t)
+}
+
+// TestSomebodyElseShares has the policy change by another way while the owner moves a slider, and after the owner applied it.
+func TestSomebodyElseShares(t *testing.T) {
+	v := start(t)
+	v.Open(v.address(t, api.WebOptions{}))
+	v.WaitText(soon, "#share-cpu-value", "50 %")
+	v.Eval(`document.getElementById("share-cpu").focus()`, nil)
+	v.Press("ArrowLeft")
+	v.WaitText(soon, "#share-would", "It would be: cpu 50% → 45%")
+	elsewhere := func(share string) {
+		v.backend.Set(func() {
+			v.backend.Shared[0].Amounts = api.ShareOf(share)
+			v.backend.Shared[0].Generation++
+			v.backend.State.Sharing.Why = "shared elsewhere: " + share
+		})
+		v.WaitText(soon, "#share-now", "shared elsewhere: "+share)
+	}
+	elsewhere("20%")
+	v.Click("#share-apply", "Apply")
+	v.WaitText(soon, "#failed", "the sharing policy default has changed since")
+	v.Said() // of the refusal
+	v.backend.Set(func() {
+		if got := v.backend.Shared[0].Amounts; got["cpu"] != "20%" || got["memory"] != "20%" {
+			t.Errorf("it is %v", got)
+		}
+	})
+	v.Click("#share-reset", "Leave")
+	v.WaitText(soon, "#share-cpu-value", "20 %")
+	v.Eval(`document.getElementById("share-cpu").focus()`, nil)
+	v.Press("ArrowLeft")
+	v.WaitText(soon, "#share-would", "It would be: cpu 20% → 15%")
+	v.Click("#share-apply", "Apply")
+	v.WaitText(soon, "#share-would", "Changed: cpu 20% → 15%")
+	v.Wait(soon, "a way back", `!document.getElementById("share-undo").hidden`)
+	elsewhere("30%")
+	v.Wait(soon, "no way back over another's change", `document.getElementById("share-undo").hidden`)
 	v.quiet(t)
 }
 
