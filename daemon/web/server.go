@@ -28,7 +28,7 @@ import (
 const (
 	// ticketLife is how long a URL that was given leads to the page.
 	ticketLife = time.Minute
-	// idle is how long a session outlives its last call. The page has a stream open as long as it is shown.
+	// idle is how long a session outlives its last call. The page has a stream open as long as it is shown: not in a tab behind another.
 	idle = 10 * time.Minute
 
 	maxTickets  = 8
@@ -295,7 +295,7 @@ func (s *Server) stop() {
 
 // errEnded is the same for a token that never was one.
 func errEnded() *api.Error {
-	return &api.Error{Code: api.CodeForbidden, Message: "this page has ended", Reason: "its address opens it once, within a minute, and for who asked for it", Do: "`kith web` opens another"}
+	return &api.Error{Code: api.CodeForbidden, Message: "this page has ended", Reason: "its address opens it once, within a minute, and for who asked for it; it ends when nobody has looked for ten minutes", Do: "`kith web` opens another"}
 }
 
 func newSecret() (text string, hash secret) {

@@ -42,13 +42,13 @@ async function check(answer) {
   throw error || { message: "kithd answered " + answer.status };
 }
 
-function send(method, path, body, accept) {
+function send(method, path, body, accept, signal) {
   const headers = { Authorization: "Bearer " + token, Accept: accept };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     body = JSON.stringify(body);
   }
-  return fetch("/api/v1" + path, { method, headers, body }).catch(() => {
+  return fetch("/api/v1" + path, { method, headers, body, signal }).catch(() => {
     throw { message: "kithd does not answer", reason: "it has stopped, or the page has ended", do: "`kith web` opens it again" };
   });
 }
@@ -61,8 +61,8 @@ export async function call(method, path, body) {
 }
 
 // lines gives the values of a stream as they come; it ends with the stream.
-export async function* lines(path) {
-  const answer = await send("GET", path, undefined, "application/x-ndjson");
+export async function* lines(path, signal) {
+  const answer = await send("GET", path, undefined, "application/x-ndjson", signal);
   await check(answer);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -85,13 +85,18 @@ export async function* lines(path) {
   }
 }
 
-// follow calls each with the values of a stream, which is opened anew when it ends, or when kithd had no answer for once. Its error, at last, is
-// that kithd is not there, or has no session of this page.
+// follow calls each with the values of a stream, which is opened anew when it ends, or when kithd had no answer for once. A tab that nobody sees
+// has none: it takes one of the six connections that a browser has to a place, for all tabs. Its error, at last, is that kithd is not there, or
+// has no session of this page.
 export async function follow(path, each) {
   for (let failing = false; ;) {
-    const began = Date.now();
+    while (document.hidden) {
+      await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    }
+    const began = Date.now(), cut = new AbortController();
+    document.addEventListener("visibilitychange", () => cut.abort(), { signal: cut.signal });
     try {
-      for await (const value of lines(path())) {
+      for await (const value of lines(path, cut.signal)) {
         if (failing) {
           fail(null);
           failing = false;
@@ -99,12 +104,15 @@ export async function follow(path, each) {
         each(value);
       }
     } catch (error) {
-      if (!error.inStream) {
-        throw error;
+      if (!cut.signal.aborted) {
+        if (!error.inStream) {
+          throw error;
+        }
+        fail(error);
+        failing = true;
       }
-      fail(error);
-      failing = true;
     }
+    cut.abort();
     if (Date.now() - began < 2000) {
       await new Promise((resolve) => setTimeout(resolve, 2000));
     }

@@ -1,7 +1,7 @@
 // The page: a snapshot comes after each change, and all is drawn anew from it. What a snapshot has not, the use of pods and why some do not
-// run, is asked for then, and every ten seconds while somebody looks.
+// run, what was used and what happened, is asked for then, and every ten seconds while somebody looks.
 import { fail, name, say, by } from "./dom.js";
-import { begin, call, follow, readOnly, ticket } from "./api.js";
+import { begin, call, follow, lines, readOnly, ticket } from "./api.js";
 import { drawMap } from "./map.js";
 import { drawWaiting } from "./waiting.js";
 import { drawEvent, drawHead, drawPods, drawProblems } from "./lists.js";
@@ -11,7 +11,7 @@ import "./doctor.js";
 
 let snapshot = null;
 let ended = false;
-let known = { tops: [], notRunning: [], offloads: [], accounts: [], asleep: false };
+let known = { tops: [], notRunning: [], offloads: [], accounts: null, engine: "" };
 let waited = new Set();
 
 function draw() {
@@ -27,36 +27,55 @@ function draw() {
   waited = new Set(waiting.map((i) => i.kind + i.key));
 }
 
-let asks = false, again = false;
+const rest = 5000; // between rounds, in ms: what a snapshot has is moved by peers, too
+let due = false, measure = false, asks = false;
+let moved = null, seq = 0;
 
-// refresh asks for what a snapshot has not; once at a time. What is used is measured by kubelets, peers' too: without a change of the snapshot
-// they are asked only while pods cross, for a laptop that does nothing sleeps.
-async function refresh(changed = true) {
-  if (asks || ended || document.hidden) {
-    again ||= changed || document.hidden;
+// refresh asks for what a snapshot has not, in rounds, one after the other: a browser has six connections to a place. What is used is measured
+// by kubelets, peers' too, for a laptop that does nothing sleeps: they are asked when pods, contracts or states have changed, and by the clock
+// while pods cross.
+async function refresh(byClock = false) {
+  due = true;
+  measure ||= byClock;
+  if (asks) {
     return;
   }
   asks = true;
-  again = false;
   try {
-    const awake = ["ready", "degraded"].includes(snapshot.status.engine.state);
-    const crossing = snapshot.peers.some((p) => p.pods.abroad + p.pods.guests > 0);
-    const ask = (path, was) => awake ? call("GET", path).catch(() => was) : []; // one after the other: a browser has six connections to a place
-    known = {
-      tops: changed || crossing ? await ask("/top", known.tops) : known.tops,
-      notRunning: await ask("/not-running", known.notRunning),
-      offloads: await ask("/offloads", known.offloads),
-      accounts: await ask("/receipts?since=" + encodeURIComponent(since()), known.accounts),
-      asleep: snapshot.status.engine.state === "asleep",
-    };
-    draw();
-    drawUsage(known.accounts);
+    while (due && !ended && !document.hidden) {
+      due = false;
+      await round();
+      await new Promise((resolve) => setTimeout(resolve, rest));
+    }
   } finally {
     asks = false;
   }
-  if (again) {
-    refresh();
-  }
+}
+
+async function round() {
+  const { status, peers, guests } = snapshot;
+  const awake = ["ready", "degraded"].includes(status.engine.state);
+  const crossing = measure && peers.some((p) => p.pods.abroad + p.pods.guests > 0);
+  const moves = awake && JSON.stringify([peers.map((p) => [p.id, p.outgoing, p.incoming, p.node, p.pods]), guests.map((g) => [g.namespace, g.name, g.phase])]);
+  const ask = (path, was) => call("GET", path).catch(() => was);
+  const tops = awake && (crossing || moves !== moved);
+  measure = false;
+  moved = moves;
+  known = {
+    tops: tops ? await ask("/top", known.tops) : awake ? known.tops : [],
+    notRunning: awake ? await ask("/not-running", known.notRunning) : [],
+    offloads: awake ? await ask("/offloads", known.offloads) : [],
+    accounts: awake ? await ask("/receipts?since=" + encodeURIComponent(since()), known.accounts) : known.accounts,
+    engine: status.engine.state,
+  };
+  draw();
+  drawUsage(known.accounts, awake);
+  try {
+    for await (const e of lines("/events" + (seq ? "?since=" + seq : ""))) {
+      seq = e.seq;
+      drawEvent(e);
+    }
+  } catch { /* in the next round */ }
 }
 
 function end(error) {
@@ -65,7 +84,7 @@ function end(error) {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && again) {
+  if (!document.hidden && due) {
     refresh();
   }
 });
@@ -75,17 +94,12 @@ addEventListener("hashchange", () => ticket() && location.reload()); // another 
 try {
   await begin();
   document.documentElement.dataset.readOnly = readOnly;
-  let seq = 0;
-  follow(() => "/snapshot?follow=true", (s) => {
+  follow("/snapshot?follow=true", (s) => {
     snapshot = s;
     draw();
     refresh();
   }).catch(end);
-  follow(() => `/events?follow=true${seq ? "&since=" + seq : ""}`, (e) => {
-    seq = e.seq;
-    drawEvent(e);
-  }).catch(end);
-  setInterval(() => snapshot && refresh(false), 10000);
+  setInterval(() => snapshot && refresh(true), 10000);
 } catch (error) {
   by("state").textContent = "not connected";
   end(error);

@@ -7,7 +7,7 @@ const words = {
   starting: "starts", ending: "ends", ready: "runs", done: "done",
 };
 
-export function drawPods(snapshot, { tops, notRunning, offloads, asleep }) {
+export function drawPods(snapshot, { tops, notRunning, offloads, engine }) {
   const why = new Map(notRunning.map((w) => [w.namespace + "/" + w.name, w]));
   const rows = [];
   for (const t of tops.filter((t) => t.direction === "outgoing")) {
@@ -29,9 +29,10 @@ export function drawPods(snapshot, { tops, notRunning, offloads, asleep }) {
   }
   rows.sort((a, b) => (a.state === "runs") - (b.state === "runs") || (a.key < b.key ? -1 : 1));
   const shown = rows.slice(0, 200);
-  show(by("pods-list"), [shown, rows.length, asleep], () => [
-    asleep && h("p", { class: "hint" }, "This laptop's Kubernetes sleeps: nothing runs here."),
-    rows.length === 0 ? h("p", {}, "None now.") : table(rows.length > shown.length ? `${shown.length} of ${rows.length}` : "Pods", [
+  show(by("pods-list"), [shown, rows.length, engine], () => [
+    engine === "asleep" && h("p", { class: "hint" }, "This laptop's Kubernetes sleeps: nothing runs here."),
+    ["starting", "stopped", "failed"].includes(engine) && h("p", { class: "hint" }, "Which pods of this laptop do not run is not known while its Kubernetes does not."),
+    rows.length === 0 ? ["ready", "degraded", "asleep"].includes(engine) && h("p", {}, "None now.") : table(rows.length > shown.length ? `${shown.length} of ${rows.length}` : "Pods", [
       { title: "Pod", head: true, cell: (r) => h("bdi", {}, clean(r.key, 120)) },
       { title: "Whose", cell: (r) => r.guest ? who(r.whose) : r.whose },
       { title: "Where", cell: (r) => r.at ? who(r.at) : "nowhere" },

@@ -24,10 +24,12 @@ function sum(accounts) {
   return [...all.values()].sort((a, b) => (a.date < b.date ? -1 : 1));
 }
 
-export function drawUsage(accounts) {
-  const used = sum(accounts);
-  show(by("usage-picture"), used, () => used.length === 0 ? h("p", { class: "hint" }, "Nothing was counted: there was no contract with any peer.") : [
-    picture(used),
+// drawUsage shows accounts, null where none were got yet; they are as they were when kithd was asked last.
+export function drawUsage(accounts, awake) {
+  const used = sum(accounts ?? []);
+  const old = !awake && h("p", { class: "hint" }, "What came to it since is not known now: this laptop's Kubernetes does not run.");
+  show(by("usage-picture"), [used, !accounts, awake], () => !accounts ? h("p", { class: "hint" }, "What was used is not known now", !awake && ": this laptop's Kubernetes does not run", ".") : used.length === 0 ? [h("p", { class: "hint" }, "Nothing was counted: there was no contract with any peer."), old] : [
+    picture(used), old,
     h("details", { id: "usage-table" }, h("summary", {}, "The same as a table"), table("Hours of what pods requested, by day (UTC)", [
       { title: "Day", head: true, cell: (d) => d.date },
       { title: "Cores, yours at peers", cell: (d) => digits(d.outgoing.cpu) },

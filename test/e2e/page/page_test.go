@@ -266,6 +266,72 @@ func TestEverythingByKeys(t *testing.T) {
 	v.quiet(t)
 }
 
+// TestATabHasOneStreamAndNoneWhileNobodySeesIt: a browser has six connections to a place, for all of its tabs.
+func TestATabHasOneStreamAndNoneWhileNobodySeesIt(t *testing.T) {
+	v := start(t)
+	v.Open(v.address(t, api.WebOptions{}))
+	v.WaitText(soon, "#events-list", "bob is connected")
+	const over = `performance.getEntriesByType("resource").filter(e => e.name.includes("/api/")).map(e => e.name.replace(/.*\/v1/, ""))`
+	v.Wait(soon, "the end of the question for events", over+`.includes("/events")`)
+	var ended []string
+	if v.Eval(over, &ended); slices.Contains(ended, "/snapshot?follow=true") {
+		t.Fatalf("these have ended: %q", ended)
+	}
+	seen := func(hidden string) {
+		v.Eval(`Object.defineProperty(document, "hidden", {configurable: true, value: `+hidden+`}); document.dispatchEvent(new Event("visibilitychange"))`, nil)
+	}
+	seen("true")
+	v.Wait(soon, "the end of the stream", over+`.includes("/snapshot?follow=true")`)
+	v.backend.Set(func() { v.backend.State.Name = "alice2" })
+	seen("false")
+	v.WaitText(soon, "#name", "alice2")
+	v.quiet(t)
+}
+
+// TestUseIsAskedForWhenPodsMoved: kubelets measure it, peers' too, and what else a snapshot has may change as often as a peer likes.
+func TestUseIsAskedForWhenPodsMoved(t *testing.T) {
+	v := start(t)
+	for i := range v.backend.Known {
+		v.backend.Known[i].Pods = api.PeerPods{} // none by the clock
+	}
+	v.Open(v.address(t, api.WebOptions{}))
+	rounds := func(n int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); len(v.calls("NotRunning")) < n; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no round %d", n)
+			}
+		}
+	}
+	rounds(1)
+	v.backend.Set(func() { v.backend.Known[1].Why = "carol says something else" })
+	v.WaitText(soon, "#peers", "carol says something else")
+	rounds(2)
+	if got := v.calls("Top"); len(got) != 1 {
+		t.Errorf("a word of a peer had it measured: %q", got)
+	}
+	v.backend.Set(func() { v.backend.Known[0].Pods.Abroad = 3 })
+	v.WaitText(soon, "#peers", "3 pods there")
+	rounds(3)
+	if got := v.calls("Top"); len(got) != 2 {
+		t.Errorf("pods moved: %q", got)
+	}
+}
+
+func TestWhatIsNotKnownIsNotSaidToBeNothing(t *testing.T) {
+	v := start(t)
+	v.backend.State.Engine.State = api.EngineStarting
+	v.Open(v.address(t, api.WebOptions{}))
+	v.WaitText(soon, "#usage-picture", "What was used is not known now")
+	v.WaitText(soon, "#pods-list", "is not known while")
+	v.backend.Set(func() { v.backend.State.Engine.State = api.EngineReady })
+	v.WaitText(soon, "#usage-picture", "core hours of yours at peers: 36")
+	v.backend.Set(func() { v.backend.State.Engine.State = api.EngineAsleep })
+	v.WaitText(soon, "#usage-picture", "What came to it since is not known now")
+	v.WaitText(soon, "#usage-picture", "core hours of yours at peers: 36")
+	v.quiet(t)
+}
+
 // TestSomebodyElseShares has the policy change by another way while the owner moves a slider, and after the owner applied it.
 func TestSomebodyElseShares(t *testing.T) {
 	v := start(t)
