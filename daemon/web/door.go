@@ -105,7 +105,8 @@ func userOf(r *http.Request) string {
 	return "a program of this machine"
 }
 
-// calls are those of the local API that the page may make.
+// calls are those of the local API that the page may make; one that was opened to look only those that read, without the doctor, which
+// wakes a Kubernetes that sleeps.
 var calls = []string{
 	"GET " + api.PathSnapshot, "GET " + api.PathEvents,
 	"GET " + api.PathTop, "GET " + api.PathOffloads, "GET " + api.PathNotRunning, "GET " + api.PathReceipts, "GET " + api.PathDoctor,
@@ -165,7 +166,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	if v.readOnly && r.Method != http.MethodGet {
+	if v.readOnly && (r.Method != http.MethodGet || r.URL.Path == api.PathWebAPI+api.PathDoctor) {
 		fail(w, http.StatusForbidden, &api.Error{Code: api.CodeForbidden, Message: "this page changes nothing", Reason: "it was opened with --read-only", Do: "`kith web` opens one that does"})
 		return
 	}

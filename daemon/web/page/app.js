@@ -93,7 +93,7 @@ addEventListener("hashchange", () => ticket() && location.reload()); // another 
 
 try {
   await begin();
-  document.documentElement.dataset.readOnly = readOnly;
+  by("doctor").hidden = by("to-doctor").hidden = readOnly; // it wakes a Kubernetes that sleeps
   follow("/snapshot?follow=true", (s) => {
     snapshot = s;
     draw();

@@ -69,19 +69,19 @@ function grants(r) {
     return h("p", {}, "It would get nothing: ", h("bdi", {}, clean(r.refusal || "this kithd does not say what is free")), ".");
   }
   const changes = Object.keys(r.inForce ?? {}).length > 0;
-  return table("It would get", [
+  return [table("It would get", [
     { title: "Of", head: true, cell: (n) => clean(called(n), 80) },
     changes && { title: "It has", cell: (n) => clean(r.inForce[n] ? rounded(n, r.inForce[n]) : "–", 40) },
     { title: "It asks for", cell: (n) => clean(r.asked[n] ? rounded(n, r.asked[n]) : "what is shared", 40) },
     { title: "It would get", cell: (n) => clean(r.granted[n] ? rounded(n, r.granted[n]) : "nothing", 40) },
-  ].filter(Boolean), names(r.granted, r.inForce, r.asked).slice(0, 24));
+  ].filter(Boolean), names(r.granted, r.inForce, r.asked).slice(0, 24)), r.network === "none" && h("p", {}, "There would be no network between the clusters.")];
 }
 
 // ask opens the dialog about a request or a confirmation. Escape, and closing it, change nothing.
 function ask(item) {
   asked = JSON.stringify(item);
   const dialog = by("question");
-  dialog.replaceChildren(...(item.kind === "request" ? askAccept(item) : askConfirm(item)).flat().filter(Boolean));
+  dialog.replaceChildren(...(item.kind === "request" ? askAccept(item) : askConfirm(item)).flat(Infinity).filter(Boolean));
   dialog.showModal();
 }
 

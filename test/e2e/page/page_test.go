@@ -375,6 +375,14 @@ func TestAQuestionThatIsNoneAnyMoreCloses(t *testing.T) {
 	v.Open(v.address(t, api.WebOptions{}))
 	v.Click("#answer-dave-7f3a", "Answer")
 	v.WaitText(soon, "#question", "402 817")
+	if text := v.Text("#question"); strings.Contains(text, "network") {
+		t.Errorf("it has a network: %q", text)
+	}
+	v.backend.Set(func() { v.backend.Pending[0].Network = api.NetworkNone })
+	v.Wait(soon, "the page without a question", `!document.getElementById("question").open`)
+	v.WaitText(soon, "#waiting-list", "There would be no network between the clusters.")
+	v.Click("#answer-dave-7f3a", "Answer")
+	v.WaitText(soon, "#question", "There would be no network between the clusters.")
 	v.backend.Set(func() { v.backend.Pending[0].Granted = api.Resources{"cpu": "8"} })
 	v.Wait(soon, "the page without a question", `!document.getElementById("question").open`)
 	v.WaitText(soon, "#said", "has changed")
@@ -413,7 +421,7 @@ func TestAPageToLookAtHasNoButtonsThatChange(t *testing.T) {
 	v.Open(v.address(t, api.WebOptions{ReadOnly: true}))
 	v.WaitText(soon, "#waiting-list", "dave asks")
 	var can int
-	v.Eval(`[...document.querySelectorAll("#waiting button, #share :enabled:is(input, button)")].filter(e => e.checkVisibility()).length`, &can)
+	v.Eval(`[...document.querySelectorAll("#waiting button, #doctor button, #share :enabled:is(input, button)")].filter(e => e.checkVisibility()).length`, &can)
 	if can != 0 {
 		t.Errorf("%d can be used", can)
 	}
