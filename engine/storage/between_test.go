@@ -46,7 +46,7 @@ func TestAVolumeIsNotCopiedWhereTheDiskWouldBeFull(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(data, "word")); err != nil {
 		t.Errorf("it is taken from its pods: %v", err)
 	}
-	if left, err := filepath.Glob(path + ".half*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(path + halfSuffix + "*"); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	if err := os.Remove(others); err != nil {

@@ -74,7 +74,7 @@ func makeImage(ctx context.Context, path string, size int64) error {
 
 // formatted makes the file, which has its name once it is whole.
 func formatted(ctx context.Context, program, path string, size int64) error {
-	half := path + ".half"
+	half := path + halfSuffix
 	if err := os.RemoveAll(half); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func removeImage(path string) error {
 			return fmt.Errorf("volume %s: unmount: %w", filepath.Base(path), err)
 		}
 	}
-	return errors.Join(gone(os.Remove(path)), gone(os.Remove(path+imageSuffix)), gone(os.Remove(path+".half")))
+	return errors.Join(gone(os.Remove(path)), gone(os.Remove(path+imageSuffix)), gone(os.Remove(path+halfSuffix)))
 }
 
 func gone(err error) error {

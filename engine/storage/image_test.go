@@ -234,7 +234,7 @@ func TestAHalfMadeVolumeIsMadeAnew(t *testing.T) {
 		t.Skip("only root may mount")
 	}
 	f := &folders{root: t.TempDir(), node: "alice"}
-	if err := os.WriteFile(filepath.Join(f.root, "pvc-1_shop_data.half"), []byte("half"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.root, "pvc-1_shop_data"+halfSuffix), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := mountImages(f.root); err != nil {

@@ -112,7 +112,7 @@ func resize(path string, device *os.File) error {
 // growUnused has the file system fill its file while nobody has it, and says how large that is. A copy grows, and takes the place of the file when it
 // is whole.
 func growUnused(ctx context.Context, path string) (size int64, err error) {
-	file, half := path+imageSuffix, path+".half"
+	file, half := path+imageSuffix, path+halfSuffix
 	if err := gone(os.Remove(half)); err != nil { // cp would write into that one, which a program of before may have open
 		return 0, err
 	}

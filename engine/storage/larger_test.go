@@ -26,7 +26,7 @@ func TestWhatIsLeftOfAnAttemptIsNotTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	device.Close()
-	left, err := os.Create(path + ".half")
+	left, err := os.Create(path + halfSuffix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func TestASnapshotWhoseVolumeIsGoneForAMoment(t *testing.T) {
 // Whatever a kill leaves is taken away or taken up; what is whole is not made again.
 func TestASnapshotThatWasKilledInTheMiddle(t *testing.T) {
 	s := newShop(t)
-	half := filepath.Join(s.at, "snapcontent-1.half", inSnapshot, "rest")
+	half := filepath.Join(s.at, "snapcontent-1"+halfSuffix, inSnapshot, "rest")
 	if err := os.MkdirAll(half, 0o700); err != nil {
 		t.Fatal(err)
 	}

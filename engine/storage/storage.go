@@ -116,8 +116,9 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// halfSuffix ends the name of what is not whole yet, or not any more.
-const halfSuffix = ".half"
+// halfSuffix ends the name of what is not whole yet, or not any more. No volume's name ends so, nor can it: Kubernetes' names have no such letter, and
+// a volume is named after its claim.
+const halfSuffix = "~half"
 
 // sweep removes what was being made, or deleted, when this program ended.
 func sweep(folder string) error {
@@ -228,7 +229,7 @@ func makeFolder(in, name string) error {
 	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	half := name + ".half"
+	half := name + halfSuffix
 	if err := root.Mkdir(half, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,29 @@ func TestVolumeIsAFolderForAnyUserOnThisNodeUntilDeleted(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+// What was half made goes when the engine starts, and no volume does, whatever its claim is called.
+func TestOnlyWhatIsHalfMadeIsSweptAway(t *testing.T) {
+	f := &folders{root: t.TempDir(), node: "alice"}
+	asks := claim("alice", corev1.ReadWriteOnce)
+	for _, name := range []string{"db.half", strings.Repeat("a", longestName-len("pvc-1_shop_.half")) + ".half.cut"} {
+		asks.Name = name
+		pv, _, err := f.Provision(t.Context(), controller.ProvisionOptions{StorageClass: &storagev1.StorageClass{}, PVName: "pvc-1", PVC: asks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := pv.Spec.Local.Path + halfSuffix
+		if err := errors.Join(os.Mkdir(half, 0o700), os.WriteFile(filepath.Join(pv.Spec.Local.Path, "word"), nil, 0o600), sweep(f.root)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(pv.Spec.Local.Path, "word")); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("what is half made: %v", err)
+		}
 	}
 }
 
