@@ -79,6 +79,8 @@ func Run(ctx context.Context, c *config.Config, stores layout.Version, log *slog
 	return s.run(ctx)
 }
 
+func snapshotsDir(c *config.Config) string { return filepath.Join(c.DataDir, "snapshots") }
+
 // run has two lifetimes: the components', which ends with ctx or the first failure, and below it the
 // datastore's and containerd's supervisor's, which ends when the components are done.
 func (s *server) run(ctx context.Context) error {
@@ -108,6 +110,7 @@ func (s *server) run(ctx context.Context) error {
 			}
 		})
 	}
+	storage.LetGo(snapshotsDir(c), c.CgroupRoot, s.log)
 	below(s.runtime.Run)
 
 	ready := s.begin("certificates")
@@ -330,7 +333,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	start("dns", permitted, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
 	start("storage", ready, func(ctx context.Context) error {
 		return storage.Run(ctx, storage.Options{
-			Root: filepath.Join(c.DataDir, "storage"), Node: c.NodeName, Snapshots: filepath.Join(c.DataDir, "snapshots"), CgroupRoot: c.CgroupRoot, Agents: c.Agents,
+			Root: filepath.Join(c.DataDir, "storage"), Node: c.NodeName, Snapshots: snapshotsDir(c), CgroupRoot: c.CgroupRoot, Agents: c.Agents,
 			Client: s.client, Kinds: kinds, Definitions: definitions.CustomResourceDefinitions(), Log: s.log,
 		})
 	})

@@ -42,7 +42,8 @@ func newShop(t *testing.T) *shop {
 	t.Helper()
 	f := &folders{root: t.TempDir(), node: "alice"}
 	at := t.TempDir()
-	f.stills = stills{pods: t.TempDir(), v1: true, note: filepath.Join(at, "still")}
+	all := t.TempDir()
+	f.stills = stills{all: all, pods: filepath.Join(all, "kubepods"), v1: true, note: filepath.Join(at, "still")}
 	s := &shop{T: t, data: filepath.Join(f.root, "pvc-1_shop_data")}
 	s.volume = provision(t, f)
 	s.volume.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "data"}
@@ -476,9 +477,42 @@ func TestPodsGoOnAfterAKill(t *testing.T) {
 	if err := errors.Join(release(), again.letGo()); err != nil {
 		t.Error(err)
 	}
+	elsewhere := s.stills // the kubelet has another cgroup than it had
+	elsewhere.pods = filepath.Join(s.stills.all, "kith", "kubepods")
+	if _, _, err := s.stills.hold(t.Context(), []types.UID{"two"}); err != nil || read(t, other) != "FROZEN" {
+		t.Fatal(err)
+	}
+	if err := elsewhere.letGo(); err != nil || read(t, other)[:6] != "THAWED" {
+		t.Error(err, read(t, other))
+	}
 	outside := filepath.Join(t.TempDir(), "freezer.state")
-	if err := errors.Join(os.WriteFile(outside, []byte("x"), 0o600), os.WriteFile(s.stills.note, []byte(filepath.Dir(outside)+"\n"+s.stills.pods+"/../x\n"), 0o600), again.letGo()); err != nil || read(t, outside) != "x" {
+	if err := errors.Join(os.WriteFile(outside, []byte("x"), 0o600), os.WriteFile(s.stills.note, []byte(filepath.Dir(outside)+"\n"+s.stills.all+"/../x\n"), 0o600), again.letGo()); err != nil || read(t, outside) != "x" {
 		t.Error(err, read(t, outside))
+	}
+}
+
+// Pods that could not be let go are noted until they are: none stands still beside them.
+func TestNoPodIsForgottenThatStandsStill(t *testing.T) {
+	s := newShop(t)
+	first, second := s.pod("one"), s.pod("two")
+	_, release, err := s.stills.hold(t.Context(), []types.UID{"one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(first), os.Mkdir(first, 0o700)); err != nil { // nothing is written there
+		t.Fatal(err)
+	}
+	if release() == nil {
+		t.Error("it is said to go on")
+	}
+	if _, _, err := s.stills.hold(t.Context(), []types.UID{"two"}); err == nil || read(t, second) != "THAWED" || !strings.Contains(read(t, s.stills.note), "podone") {
+		t.Errorf("%v, %s, %s", err, read(t, second), read(t, s.stills.note))
+	}
+	if err := errors.Join(os.Remove(first), os.WriteFile(first, []byte("FROZEN"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.stills.hold(t.Context(), []types.UID{"two"}); err != nil || read(t, first) != "THAWED" || read(t, second) != "FROZEN" {
+		t.Error(err, read(t, first), read(t, second))
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,16 +21,29 @@ import (
 
 // stills holds pods still. A file notes which, before they are: whoever dies meanwhile lets them go when it starts again.
 type stills struct {
-	pods string // the folder of the cgroups of pods: with cgroup v2, or the freezer's of v1
+	all  string // the folder of all cgroups
+	pods string // that of those of pods: with cgroup v2, or the freezer's of v1
 	v1   bool
 	note string // path of the file
 }
 
+const cgroups = "/sys/fs/cgroup"
+
+// noteIn is the file, in the folder of snapshots, that notes which pods stand still.
+func noteIn(snapshots string) string { return filepath.Join(snapshots, "still") }
+
+// LetGo has the pods go on that stood still for a copy when this program was killed. Call it before anything that may wait, or fail: they wait for it.
+func LetGo(snapshots, cgroupRoot string, log *slog.Logger) {
+	if err := stillsOf(cgroupRoot, noteIn(snapshots)).letGo(); err != nil {
+		log.Warn("pods that stood still for a copy may do so until their volumes are copied again", "err", err)
+	}
+}
+
 // stillsOf finds how pods are held still, below the cgroup that the kubelet was given.
 func stillsOf(root, note string) stills {
-	s := stills{pods: filepath.Join("/sys/fs/cgroup", root, "kubepods"), note: note}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		s.pods, s.v1 = filepath.Join("/sys/fs/cgroup/freezer", root, "kubepods"), true
+	s := stills{all: cgroups, pods: filepath.Join(cgroups, root, "kubepods"), note: note}
+	if _, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers")); err != nil {
+		s.pods, s.v1 = filepath.Join(cgroups, "freezer", root, "kubepods"), true
 	}
 	return s
 }
@@ -50,7 +65,7 @@ func (s stills) group(pod types.UID) string {
 	return ""
 }
 
-// hold has pods stand still until release is called. Those without a process are left out; held are the others.
+// hold has pods stand still until release is called, which may be called twice. Those without a process are left out; held are the others.
 func (s stills) hold(ctx context.Context, pods []types.UID) (held map[types.UID]bool, release func() error, err error) {
 	held = map[types.UID]bool{}
 	var groups []string
@@ -63,6 +78,9 @@ func (s stills) hold(ctx context.Context, pods []types.UID) (held map[types.UID]
 	if len(groups) == 0 {
 		return held, func() error { return nil }, nil
 	}
+	if err := s.letGo(); err != nil { // whom it could not have go on before: no other note takes the place of that
+		return nil, nil, err
+	}
 	if err := s.write(groups); err != nil {
 		return nil, nil, fmt.Errorf("note which pods stand still: %w", err)
 	}
@@ -74,7 +92,7 @@ func (s stills) hold(ctx context.Context, pods []types.UID) (held map[types.UID]
 			return nil, nil, errors.Join(fmt.Errorf("hold %s still: %w", filepath.Base(g), err), s.letGo())
 		}
 	}
-	return held, s.letGo, nil
+	return held, sync.OnceValue(s.letGo), nil
 }
 
 // letGo has the pods go on that the note names; none without one.
@@ -86,7 +104,7 @@ func (s stills) letGo() error {
 	var errs []error
 	for group := range strings.Lines(string(text)) {
 		group = strings.TrimSpace(group)
-		if filepath.IsLocal(strings.TrimPrefix(group, s.pods+"/")) {
+		if below, is := strings.CutPrefix(group, s.all+"/"); is && filepath.IsLocal(below) { // the kubelet may have another cgroup by now
 			errs = append(errs, gone(s.set(group, false))) // gone: it was deleted meanwhile
 		}
 	}

@@ -82,8 +82,8 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("folder of snapshots: %w", err)
 	}
 	client := o.Client
-	f := &folders{root: o.Root, node: o.Node, client: client, stills: stillsOf(o.CgroupRoot, filepath.Join(o.Snapshots, "still"))}
-	if err := errors.Join(f.stills.letGo(), sweep(o.Root), sweep(o.Snapshots)); err != nil {
+	f := &folders{root: o.Root, node: o.Node, client: client, stills: stillsOf(o.CgroupRoot, noteIn(o.Snapshots))}
+	if err := errors.Join(sweep(o.Root), sweep(o.Snapshots)); err != nil {
 		o.Log.Warn("what was being copied when this ended is left", "err", err)
 	}
 	if o.Agents {
@@ -112,6 +112,9 @@ func Run(ctx context.Context, o Options) error {
 		(&snapshotter{folders: f, kinds: o.Kinds, at: o.Snapshots, log: o.Log}).keepSnapshots(ctx, o.Definitions)
 	})
 	defer snapshots.Wait()
+	var workers sync.WaitGroup // a copy that one of them makes holds pods still
+	provisions.ControllerWaitGroup(&workers)
+	defer workers.Wait()
 	provisions.Run(ctx)
 	return nil
 }
