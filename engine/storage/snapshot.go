@@ -88,7 +88,11 @@ func (s *snapshotter) run(ctx context.Context) error {
 				},
 			},
 			ObjectType: &unstructured.Unstructured{}, Transform: slimSnapshot,
-			Handler: cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) }, DeleteFunc: add},
+			Handler: cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(was, o any) {
+				if asksElse(was, o) {
+					add(o)
+				}
+			}, DeleteFunc: add},
 		})
 		informers.Go(func() { informer.RunWithContext(ctx) })
 	}
@@ -96,6 +100,12 @@ func (s *snapshotter) run(ctx context.Context) error {
 	for s.next(ctx) {
 	}
 	return nil
+}
+
+// asksElse reports whether an object asks for something else than it did. What it says is ours to say.
+func asksElse(was, is any) bool {
+	a, b := was.(*metav1.PartialObjectMetadata), is.(*metav1.PartialObjectMetadata)
+	return a.UID != b.UID || a.Generation != b.Generation || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) || !slices.Equal(a.Finalizers, b.Finalizers)
 }
 
 // slimSnapshot is what is kept in memory of each: all else is read when it is needed.
@@ -106,6 +116,7 @@ func slimSnapshot(o any) (any, error) {
 	}
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), DeletionTimestamp: u.GetDeletionTimestamp(),
+		Generation: u.GetGeneration(), Finalizers: u.GetFinalizers(),
 	}}, nil
 }
 

@@ -404,7 +404,7 @@ func TestNoRoomForACopy(t *testing.T) {
 	if err := roomFor(1<<62, t.TempDir()); err == nil || !strings.Contains(err.Error(), "make room there") {
 		t.Error(err)
 	}
-	if err := roomForTree(filepath.Join(t.TempDir(), "none"), t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+	if err := roomForTree(t.Context(), filepath.Join(t.TempDir(), "none"), t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -456,6 +456,59 @@ func TestPodsStandStillForASnapshot(t *testing.T) {
 	}
 	if is, err := s.look(); err != nil || !is.Ready {
 		t.Errorf("again: %+v, %v", is, err)
+	}
+}
+
+// Pods that stood still in vain do not so again while they are there, whatever is asked: a snapshot, or a volume that begins with theirs.
+func TestPodsDoNotStandStillInVainTwice(t *testing.T) {
+	s := newShop(t)
+	state := s.pod("one")
+	looks := 0
+	s.fakes().PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if looks++; looks == 2 { // somebody takes away what the last pass is to complete
+			if err := os.RemoveAll(filepath.Join(s.at, "snapcontent-1"+halfSuffix)); err != nil {
+				t.Error(err)
+			}
+		}
+		return false, nil, nil
+	})
+	s.wants(ofData)
+	_, err := s.look()
+	if _, final := errors.AsType[*refusedError](err); !final || looks < 3 || read(t, state)[:6] != "THAWED" {
+		t.Fatalf("%v, %d, %s", err, looks, read(t, state))
+	}
+	if err := os.WriteFile(state, []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is, again := s.look()
+	if _, final := errors.AsType[*refusedError](again); !final || is.Error == nil || read(t, state) != "as it was" || len(s.there()) > 0 {
+		t.Errorf("%v, %+v, %s", again, is, read(t, state))
+	}
+	if err := s.client.CoreV1().Pods("shop").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := s.look(); err != nil || !is.Ready {
+		t.Errorf("without it: %+v, %v", is, err)
+	}
+}
+
+// What a snapshot says of itself is no reason to look at it.
+func TestWhatASnapshotSaysIsNoQuestion(t *testing.T) {
+	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "1", Generation: 1, Finalizers: []string{"a"}}}
+	for name, c := range map[string]struct {
+		change func(*metav1.PartialObjectMetadata)
+		asks   bool
+	}{
+		"status":    {func(o *metav1.PartialObjectMetadata) { o.ResourceVersion = "2" }, false},
+		"spec":      {func(o *metav1.PartialObjectMetadata) { o.Generation++ }, true},
+		"deletion":  {func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = new(metav1.Now()) }, true},
+		"finalizer": {func(o *metav1.PartialObjectMetadata) { o.Finalizers = nil }, true},
+		"another":   {func(o *metav1.PartialObjectMetadata) { o.UID = "2" }, true},
+	} {
+		next := is.DeepCopy()
+		if c.change(next); asksElse(is, next) != c.asks {
+			t.Error(name)
+		}
 	}
 }
 

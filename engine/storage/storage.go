@@ -54,7 +54,8 @@ type folders struct {
 	apart  map[string]bool // those that are taken from their pods to grow, by their paths; nobody else mounts or removes them
 	taken  map[string]bool // folders that are copied, or removed, by their paths: one of both at a time; under the lock of the images
 
-	copies sync.Mutex // one volume is copied at a time: it takes the room on the disk that it was seen to have
+	copies sync.Mutex         // one volume is copied at a time: it takes the room on the disk that it was seen to have
+	failed map[string]failure // folders whose pods stood still in vain, by their paths; under copies
 	stills stills
 	// snapshots is nil until there are any.
 	snapshots atomic.Pointer[snapshotter]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -23,6 +22,15 @@ import (
 
 // stillMost is how long pods stand still at most for a copy: less than three probes of liveness in a row, which would have them killed.
 const stillMost = 20 * time.Second
+
+// vainPause is for how long pods do not stand still again that did so in vain: the next time would be no better while they are there.
+const vainPause = time.Hour
+
+// failure is a copy for which pods stood still in vain.
+type failure struct {
+	at  time.Time
+	why error
+}
 
 // errBusy: another volume is copied, or this one is deleted just now. It is tried again.
 var errBusy = errors.New("another copy is being made, or the volume is being deleted; it is tried again")
@@ -68,24 +76,31 @@ func (f *folders) copyFolder(ctx context.Context, from, into string, users func(
 			err = errors.Join(err, os.RemoveAll(half))
 		}
 	}()
-	if err := roomForTree(from, filepath.Dir(into)); err != nil {
-		return moment, err
-	}
-	if err := os.Mkdir(half, 0o700); err != nil {
-		return moment, err
-	}
 	var pods []types.UID
 	if users != nil {
 		if pods, err = users(ctx); err != nil {
 			return moment, err
 		}
 	}
+	if last, is := f.failed[from]; is && len(pods) > 0 && time.Since(last.at) < vainPause {
+		return moment, last.why
+	}
+	delete(f.failed, from)
+	if err := roomForTree(ctx, from, filepath.Dir(into)); err != nil {
+		return moment, err
+	}
+	if err := os.Mkdir(half, 0o700); err != nil {
+		return moment, err
+	}
 	if len(pods) > 0 {
 		if err := alike(ctx, from, half, false); err != nil {
-			return moment, err
+			return moment, lasting(ctx, err)
 		}
 	}
 	if moment, err = f.lastPass(ctx, from, half, users); err != nil {
+		return moment, err
+	}
+	if err := syncAll(half); err != nil { // not while pods stand still: that waits for whatever else is written there
 		return moment, err
 	}
 	if err := os.Rename(half, into); err != nil {
@@ -107,12 +122,13 @@ func (f *folders) lastPass(ctx context.Context, from, half string, users func(co
 	defer stop()
 	held, release, err := f.stills.hold(within, pods)
 	if err != nil {
-		return moment, err
+		return moment, f.inVain(ctx, from, err)
 	}
+	defer context.AfterFunc(within, func() { _ = release() })() // whatever the copy waits for; the next line that calls it is told
 	moment = time.Now()
-	err = alike(within, from, half, true)
-	if err = errors.Join(err, release()); err != nil {
-		return moment, err
+	copied := alike(within, from, half, true)
+	if err := release(); err != nil || ctx.Err() != nil {
+		return moment, errors.Join(copied, err)
 	}
 	if pods, err = users(ctx); err != nil {
 		return moment, err
@@ -122,7 +138,23 @@ func (f *folders) lastPass(ctx context.Context, from, half string, users func(co
 			return moment, errStarted
 		}
 	}
-	return moment, nil
+	if copied != nil && len(held) > 0 {
+		return moment, f.inVain(ctx, from, copied)
+	}
+	return moment, copied
+}
+
+// inVain notes that pods stood still for nothing, and refuses to have them do so again for a while; unless one still does.
+func (f *folders) inVain(ctx context.Context, from string, why error) error {
+	if err := f.stills.letGo(); err != nil || ctx.Err() != nil {
+		return errors.Join(why, err)
+	}
+	if f.failed == nil {
+		f.failed = map[string]failure{}
+	}
+	why = &refusedError{why.Error()}
+	f.failed[from] = failure{time.Now(), why}
+	return why
 }
 
 // alike makes one folder like another; still, when nobody changes that one, proves that they are the same.
@@ -131,7 +163,7 @@ func alike(ctx context.Context, from, into string, still bool) error {
 	var sent error
 	var ends sync.WaitGroup
 	ends.Go(func() { _, sent = treecopy.Send(ctx, ours, from, treecopy.Options{Still: still}) })
-	_, got := treecopy.Receive(ctx, theirs, into, treecopy.Limits{Bytes: math.MaxInt64, Entries: math.MaxInt64})
+	_, got := treecopy.Receive(ctx, theirs, into, treecopy.Limits{Bytes: math.MaxInt64, Entries: math.MaxInt64, Unsynced: still})
 	ends.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -142,24 +174,30 @@ func alike(ctx context.Context, from, into string, still bool) error {
 	return sent
 }
 
-// roomForTree says why a folder is not copied: there would be too little room left on the disk of the copy.
-func roomForTree(from, to string) error {
-	var takes uint64
-	err := filepath.WalkDir(from, func(path string, _ fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err == nil {
-			err = unix.Lstat(path, &st)
-		}
-		if errors.Is(err, fs.ErrNotExist) && path != from { // removed a moment ago
-			return nil
-		}
-		takes += uint64(st.Blocks) * 512
+// lasting is an error that trying again at once would not change.
+func lasting(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
 		return err
-	})
+	}
+	return &refusedError{err.Error()}
+}
+
+// syncAll has all be on the disk that was written in the file system of a folder.
+func syncAll(folder string) error {
+	dir, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
-	return roomFor(takes, to)
+	return errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+}
+
+// roomForTree says why a folder is not copied: there would be too little room left on the disk of the copy.
+func roomForTree(ctx context.Context, from, to string) error {
+	takes, err := treecopy.Takes(ctx, from)
+	if err != nil {
+		return err
+	}
+	return lasting(ctx, roomFor(uint64(takes), to))
 }
 
 // usersOf are the pods on this node that have the folder at path as a volume, by whatever claim, and did not end.

@@ -16,6 +16,9 @@ func Send(_ context.Context, conn io.ReadWriteCloser, _ string, _ Options) (Stat
 	return Stats{}, errLinux
 }
 
+// Takes is for Linux.
+func Takes(context.Context, string) (int64, error) { return 0, errLinux }
+
 // Receive is for Linux.
 func Receive(_ context.Context, conn io.ReadWriteCloser, _ string, _ Limits) (Stats, error) {
 	conn.Close()

@@ -26,7 +26,7 @@ func Send(ctx context.Context, conn io.ReadWriteCloser, path string, o Options) 
 		buffer: make([]byte, blockSize), names: make([]byte, xattrMost),
 	}
 	if err == nil {
-		err = s.all(root)
+		err = s.all(ctx, root)
 	}
 	s.tell(err)
 	s.end()
@@ -79,9 +79,9 @@ func (f *shared) drop() {
 	}
 }
 
-func (s *sender) all(root *os.File) error {
+func (s *sender) all(ctx context.Context, root *os.File) error {
 	defer root.Close()
-	total, err := count(root)
+	total, err := count(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -386,11 +386,43 @@ func (s *sender) wanted(l *listed, number uint32, wants, buffer []byte) error {
 }
 
 // count tells how many entries a folder has, and how many bytes their files.
-func count(root *os.File) (total Stats, err error) {
-	var held int
-	var walk func(dir *os.File, depth int) error
-	walk = func(dir *os.File, depth int) error {
+func count(ctx context.Context, root *os.File) (total Stats, err error) {
+	err = walk(ctx, root, func(st *unix.Stat_t) {
 		total.Entries++
+		if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 0 {
+			total.Bytes += st.Size / int64(st.Nlink) // of one file as often as it has names
+		}
+	})
+	return total, err
+}
+
+// Takes tells how many bytes of the disk a folder takes, with all in it. Whoever may write in it leads this nowhere else.
+func Takes(ctx context.Context, path string) (bytes int64, err error) {
+	root, err := openFolder(unix.AT_FDCWD, path)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	err = walk(ctx, root, func(st *unix.Stat_t) {
+		takes := st.Blocks * 512
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 0 {
+			takes /= int64(st.Nlink)
+		}
+		bytes += takes
+	})
+	return bytes, err
+}
+
+// walk tells of a folder and of each name below it. What goes meanwhile is left out.
+func walk(ctx context.Context, root *os.File, tell func(*unix.Stat_t)) error {
+	var held int
+	var into func(dir *os.File, depth int) error
+	into = func(dir *os.File, depth int) error {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+			return err
+		}
+		tell(&st)
 		if depth > depthMost {
 			return fmt.Errorf("folders lie in each other more than %d deep", depthMost)
 		}
@@ -400,22 +432,21 @@ func count(root *os.File) (total Stats, err error) {
 		}
 		defer func() { held -= len(names) }()
 		for _, name := range names {
-			var st unix.Stat_t
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue
 			}
 			if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-				total.Entries++
-				if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 0 {
-					total.Bytes += st.Size / int64(st.Nlink) // of one file as often as it has names
-				}
+				tell(&st)
 				continue
 			}
 			below, err := openFolder(int(dir.Fd()), name)
 			if err != nil {
 				continue
 			}
-			err = walk(below, depth+1)
+			err = into(below, depth+1)
 			below.Close()
 			if err != nil {
 				return err
@@ -423,7 +454,7 @@ func count(root *os.File) (total Stats, err error) {
 		}
 		return nil
 	}
-	return total, walk(root, 0)
+	return into(root, 0)
 }
 
 // namesMost bounds the names that are held in memory at once: those of a folder, which are sorted, and of the folders that it is in. linkedMost bounds

@@ -585,3 +585,24 @@ func BenchmarkCopy(b *testing.B) {
 		})
 	}
 }
+
+// What a folder takes of the disk is counted once, however many names it has, and nowhere else.
+func TestWhatAFolderTakes(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "large")
+	one := filepath.Join(dir, "one")
+	err := errors.Join(os.WriteFile(one, make([]byte, 1<<20), 0o600), os.WriteFile(outside, make([]byte, 8<<20), 0o600))
+	for _, name := range []string{"two", "three"} {
+		err = errors.Join(err, os.Link(one, filepath.Join(dir, name)))
+	}
+	if err = errors.Join(err, os.Symlink(outside, filepath.Join(dir, "file")), os.Symlink(filepath.Dir(outside), filepath.Join(dir, "folder"))); err != nil {
+		t.Fatal(err)
+	}
+	if takes, err := Takes(t.Context(), dir); err != nil || takes < 1<<20-3*512 || takes > 2<<20 {
+		t.Error(takes, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := Takes(ctx, dir); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -253,6 +253,8 @@ type Options struct {
 type Limits struct {
 	Bytes   int64 // of files, without their holes, and of what files need for themselves
 	Entries int64
+	// Unsynced says that Receive may end before all is on the disk: who called it sees to that.
+	Unsynced bool
 }
 
 // LimitsOf are those of a volume of so many bytes.
