@@ -50,7 +50,11 @@ func (s *snapshotter) content(ctx context.Context, name string) error {
 	case err == nil && snap.UID == content.Spec.Snapshot.UID && snap.DeletionTimestamp == nil:
 		return nil // its snapshot has it; the deletion of that brings us back
 	}
-	if content.Spec.DeletionPolicy == snapshotv1.Delete {
+	kept, err := s.named(ctx, content)
+	if err != nil {
+		return err
+	}
+	if content.Spec.DeletionPolicy == snapshotv1.Delete && !kept {
 		if err := s.remove(handleOf(content)); err != nil {
 			return fmt.Errorf("files of snapshot %s: %w", content.Name, err)
 		}
@@ -63,6 +67,24 @@ func (s *snapshotter) content(ctx context.Context, name string) error {
 	return nil
 }
 
+// named reports whether another content names the files of a deleted one; they are its own then.
+func (s *snapshotter) named(ctx context.Context, deleted *snapshotv1.Content) (bool, error) {
+	all, err := s.kinds.Resource(snapshotv1.Contents).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, err
+	}
+	for i := range all.Items {
+		c, err := snapshotv1.Read[snapshotv1.Content](&all.Items[i])
+		if err != nil {
+			return false, err
+		}
+		if c.Name != deleted.Name && c.DeletionTimestamp == nil && c.Spec.Driver == snapshotv1.Driver && handleOf(c) == handleOf(deleted) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // wake has a content's snapshot looked at again. One that names no namespace names none.
 func (s *snapshotter) wake(snapshot cache.ObjectName) {
 	if snapshot.Namespace != "" {
@@ -73,25 +95,32 @@ func (s *snapshotter) wake(snapshot cache.ObjectName) {
 // adopt has a content say what is there of it that somebody made for a snapshot that is there.
 func (s *snapshotter) adopt(ctx context.Context, content *snapshotv1.Content) error {
 	handle := content.Spec.Source.Snapshot
-	if handle == "" || content.Status.Ready {
+	if content.Status.Ready || handle == "" && content.Name == snapshotv1.ContentFor(content.Spec.Snapshot.UID) { // that one is made here
 		return nil
 	}
-	var is os.FileInfo
-	path, err := s.pathOf(handle)
-	if err == nil {
-		is, err = os.Lstat(path)
+	status, why := snapshotv1.ContentStatus{Handle: handle}, ""
+	if handle == "" {
+		why = "source.volumeHandle: no snapshot is made for a content that is there already: name a snapshot that there is (source.snapshotHandle), or make a VolumeSnapshot of the claim"
+	} else if is, err := s.snapshotAt(handle); err != nil {
+		why = fmt.Sprintf("there is no snapshot %q here", handle)
+	} else {
+		status.Ready, status.CreationTime = true, is.ModTime().UnixNano()
 	}
-	status := snapshotv1.ContentStatus{Handle: handle, Ready: err == nil}
-	if err != nil {
-		why := fmt.Sprintf("there is no snapshot %q here", handle)
+	if why != "" {
 		if no := content.Status.Error; no != nil && no.Message == why {
 			return nil
 		}
 		status.Error = &snapshotv1.Error{Time: new(metav1.Now()), Message: why}
-	} else {
-		status.CreationTime = is.ModTime().UnixNano()
 	}
 	return s.status(ctx, snapshotv1.Contents, &content.ObjectMeta, status)
+}
+
+func (s *snapshotter) snapshotAt(handle string) (os.FileInfo, error) {
+	path, err := s.pathOf(handle)
+	if err != nil {
+		return nil, err
+	}
+	return os.Lstat(path)
 }
 
 // handleOf names the folder of a content.

@@ -405,15 +405,32 @@ func (s *snapshotter) letGo(ctx context.Context, snap *snapshotv1.Snapshot) erro
 	content, err := get[snapshotv1.Content](ctx, s.kinds, snapshotv1.Contents, asked{Name: name})
 	switch {
 	case apierrors.IsNotFound(err):
+		if another, err := s.anothers(ctx, snap); another || err != nil {
+			return err
+		}
 	case err != nil:
 		return err
-	case content.Spec.Driver != snapshotv1.Driver || content.Spec.Snapshot.UID != snap.UID, content.Spec.DeletionPolicy != snapshotv1.Delete:
+	case content.Spec.Driver != snapshotv1.Driver:
+		return nil // who made that takes it off
+	case content.Spec.Snapshot.UID != snap.UID, content.Spec.DeletionPolicy != snapshotv1.Delete:
 	case content.DeletionTimestamp == nil:
 		return s.kinds.Resource(snapshotv1.Contents).Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(content.UID))})
 	default:
 		return s.content(ctx, name)
 	}
 	return s.release(ctx, snapshotv1.Snapshots, &snap.ObjectMeta, snapshotv1.FinalizerSnapshot)
+}
+
+// anothers reports whether a snapshot is of another driver's class.
+func (s *snapshotter) anothers(ctx context.Context, snap *snapshotv1.Snapshot) (bool, error) {
+	if snap.Spec.Class == "" {
+		return false, nil
+	}
+	class, err := get[snapshotv1.Class](ctx, s.kinds, snapshotv1.Classes, asked{Name: snap.Spec.Class})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && class.Driver != snapshotv1.Driver, err
 }
 
 // boundTo is what a snapshot says whose content is ready.

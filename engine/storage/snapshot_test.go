@@ -397,6 +397,69 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	if is, err := s.look(); err != nil || is.Ready || is.Error != nil {
 		t.Errorf("%+v, %v", is, err)
 	}
+	protect := []byte(`{"metadata":{"finalizers":["` + snapshotv1.FinalizerSnapshot + `"]}}`)
+	if _, err := s.kinds.Resource(snapshotv1.Snapshots).Namespace("shop").Patch(t.Context(), "monday", types.MergePatchType, protect, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.deleted(snapshotv1.Snapshots, monday)
+	for _, there := range []bool{false, true} { // its content
+		if there {
+			s.contentNamed(snapshotv1.ContentFor("1"), "example.com/disk", snapshotv1.ContentSource{Volume: "a"})
+		}
+		if err := s.snapshot(t.Context(), monday); err != nil {
+			t.Error(err)
+		}
+		if snap, err := get[snapshotv1.Snapshot](t.Context(), s.kinds, snapshotv1.Snapshots, monday); err != nil || len(snap.Finalizers) != 1 {
+			t.Errorf("deleted, content %v: %+v, %v", there, snap, err)
+		}
+	}
+}
+
+// contentNamed makes a content for monday, as somebody else does.
+func (s *shop) contentNamed(name, driver string, source snapshotv1.ContentSource) {
+	s.Helper()
+	u, err := snapshotv1.Write(map[string]any{
+		"apiVersion": snapshotv1.GroupVersion.String(), "kind": snapshotv1.KindContent, "metadata": metav1.ObjectMeta{Name: name, Finalizers: []string{snapshotv1.FinalizerContent}},
+		"spec": snapshotv1.ContentSpec{Snapshot: corev1.ObjectReference{Namespace: "shop", Name: "monday"}, Driver: driver, DeletionPolicy: snapshotv1.Delete, Source: source},
+	})
+	if err == nil {
+		_, err = s.kinds.Resource(snapshotv1.Contents).Create(s.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Files that two contents name go with the last of them.
+func TestFilesThatTwoContentsName(t *testing.T) {
+	s := newShop(t)
+	if err := os.MkdirAll(filepath.Join(s.at, "snapcontent-old", inSnapshot), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := snapshotv1.ContentSource{Snapshot: "snapcontent-old"}
+	s.contentNamed("first", snapshotv1.Driver, old)
+	s.contentNamed("second", snapshotv1.Driver, old)
+	s.contentNamed("another", "example.com/disk", old)
+	s.deleted(snapshotv1.Contents, asked{Name: "first"})
+	if err := s.content(t.Context(), "first"); err != nil || len(s.there()) != 1 {
+		t.Errorf("the first: %v, %q", err, s.there())
+	}
+	s.deleted(snapshotv1.Contents, asked{Name: "second"})
+	if err := s.content(t.Context(), "second"); err != nil || len(s.there()) > 0 {
+		t.Errorf("the last: %v, %q", err, s.there())
+	}
+}
+
+// A content of a volume that somebody else made is never ready, and says so.
+func TestAContentOfAVolumeSaysThatItIsNone(t *testing.T) {
+	s := newShop(t)
+	s.contentNamed("mine", snapshotv1.Driver, snapshotv1.ContentSource{Volume: "pvc-1"})
+	if err := s.content(t.Context(), "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := get[snapshotv1.Content](t.Context(), s.kinds, snapshotv1.Contents, asked{Name: "mine"}); err != nil || c.Status.Ready || c.Status.Error == nil || !strings.Contains(c.Status.Error.Message, "source.snapshotHandle") {
+		t.Errorf("%+v, %v", c, err)
+	}
 }
 
 // A full disk ends a copy before it begins.
