@@ -360,27 +360,36 @@ func (n *Node) startPart(ctx context.Context, running *sync.WaitGroup, version s
 	}
 	running.Go(func() {
 		defer close(p.done)
-		_ = p.untilDone(ctx, "serve the endpoint of a virtual node", func() error {
-			port, stop, err := n.cfg.Endpoint(p.cfg.NodeName, p.pods)
-			if err == nil {
-				p.cfg.KubeletPort = port
-				context.AfterFunc(ctx, stop)
-			}
-			return err
-		})
-		if ctx.Err() != nil || p.adopt(ctx) != nil {
-			return
-		}
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return p.register(ctx, version) })
-		group.Go(func() error { return p.watchOwnNode(ctx) })
-		group.Go(func() error {
-			_ = p.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return p.ensureLabelsAndTaints(ctx, p.node(version)) })
-			return nil
-		})
-		group.Go(func() error { return p.pods.run(ctx, p.homePods(), &corev1.Pod{}) })
-		_ = group.Wait() // it ends with ctx only
+		var both sync.WaitGroup
+		// No pod of the peer goes on before the pods of all its nodes are listed, so that waits for nothing else.
+		both.Go(func() { _ = p.pods.run(ctx, p.homePods(), &corev1.Pod{}) })
+		both.Go(func() { p.serve(ctx, version) })
+		both.Wait()
 	})
+}
+
+// serve has the node of a part, and its endpoint, until ctx ends.
+func (p *part) serve(ctx context.Context, version string) {
+	var stop func()
+	err := p.untilDone(ctx, "serve the endpoint of a virtual node", func() (err error) {
+		p.cfg.KubeletPort, stop, err = p.cfg.Endpoint(p.cfg.NodeName, p.pods)
+		return err
+	})
+	if err != nil {
+		return
+	}
+	defer stop()
+	if p.adopt(ctx) != nil {
+		return
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.register(ctx, version) })
+	group.Go(func() error { return p.watchOwnNode(ctx) })
+	group.Go(func() error {
+		_ = p.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return p.ensureLabelsAndTaints(ctx, p.node(version)) })
+		return nil
+	})
+	_ = group.Wait() // it ends with ctx only
 }
 
 // endPart has the pods leave the node of a provider that the peer tells of no more, and deletes it. What is there of it when ctx ends is found by the next run.
