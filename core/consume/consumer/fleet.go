@@ -213,7 +213,9 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	}
 	var retiring errgroup.Group
 	for _, node := range nodes {
-		retiring.Go(func() error { return virtualnode.Retire(bounded, f.Home, node, f.keep, f.Log) })
+		retiring.Go(func() error {
+			return virtualnode.Retire(context.WithoutCancel(ctx), bounded, f.Home, node, f.keep, f.Log)
+		})
 	}
 	err = retiring.Wait()
 	if !f.drop(peer) || err != nil {

@@ -402,7 +402,7 @@ func (n *Node) endPart(ctx context.Context, p *part) {
 	err := p.untilDone(ctx, "retire the virtual node", func() error {
 		bounded, cancel := context.WithTimeout(ctx, partRetires)
 		defer cancel()
-		return Retire(bounded, n.cfg.Home, p.cfg.NodeName, keep, n.log)
+		return Retire(ctx, bounded, n.cfg.Home, p.cfg.NodeName, keep, n.log)
 	})
 	if err != nil {
 		return

@@ -18,27 +18,32 @@ import (
 	"kith.dev/core/consume/offloading"
 )
 
-// forceTimeout bounds what Retire still does after its context ended.
+// forceTimeout bounds what Retire still does after the grace.
 const forceTimeout = 30 * time.Second
 
 // Retire takes a virtual node out of the home cluster: it cordons it, evicts its pods and waits for them to
-// end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
+// end, as long as grace, which comes of ctx, allows; what remains then is deleted by force, and node and lease with it. The Node's Run
 // should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
-// ctx that ends soon. PodDisruptionBudgets are respected for half of that time. keep is called with each pod before its eviction;
+// grace that ends soon. When ctx ends first the pods that are left stay as they are, and so does the node, and that is an error.
+// PodDisruptionBudgets are respected for half of the grace. keep is called with each pod before its eviction;
 // while keep fails the pod stays. Idempotent.
-func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
+func Retire(ctx, grace context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
 	if err := cordon(ctx, home, nodeName); err != nil {
 		return err
 	}
-	patience := ctx
-	if deadline, ok := ctx.Deadline(); ok {
+	patience := grace
+	if deadline, ok := grace.Deadline(); ok {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		patience, cancel = context.WithTimeout(grace, time.Until(deadline)/2)
 		defer cancel()
 	}
 	held := map[types.UID]bool{} // by disruption budgets
+	stopped := ctx.Err
 	drain := func(ctx context.Context, end func(context.Context, *corev1.Pod) error) error {
 		return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			if err := stopped(); err != nil {
+				return false, err
+			}
 			pods, err := podsOn(ctx, home, nodeName)
 			if err != nil {
 				return false, nil // the API server may be starting again
@@ -66,12 +71,15 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, offloading.Eviction(pod))
 	})
 	if err != nil {
-		if len(held) > 0 && patience.Err() != nil && ctx.Err() == nil {
+		if len(held) > 0 && patience.Err() != nil && grace.Err() == nil {
 			log.Warn("disruption budgets hold pods for longer than a peer that is left can wait; they are taken home all the same", "node", nodeName)
 		}
-		err = drain(ctx, func(ctx context.Context, pod *corev1.Pod) error { return deletePod(ctx, home, pod, nil) })
+		err = drain(grace, func(ctx context.Context, pod *corev1.Pod) error { return deletePod(ctx, home, pod, nil) })
 	}
 
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("retire node %s: %w", nodeName, ctx.Err())
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
 	defer cancel()
 	if err != nil {

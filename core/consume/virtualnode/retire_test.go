@@ -2,10 +2,12 @@ package virtualnode
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +43,7 @@ func TestRetiredNodeGetsNoMorePods(t *testing.T) {
 	cancel()
 	var kept []string
 	keep := func(_ context.Context, pod *corev1.Pod) error { kept = append(kept, pod.Name); return nil }
-	if err := Retire(ctx, home, "kith-bob", keep, slog.New(slog.DiscardHandler)); err != nil {
+	if err := Retire(t.Context(), ctx, home, "kith-bob", keep, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	left, err := home.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
@@ -50,5 +52,23 @@ func TestRetiredNodeGetsNoMorePods(t *testing.T) {
 	}
 	if !slices.Contains(kept, "first") || !slices.Contains(kept, "late") {
 		t.Errorf("kept to be made again: %v", kept)
+	}
+}
+
+// TestAProcessThatEndsKillsNothing: what it was retiring is as it was, without grace only when the grace is over.
+func TestAProcessThatEndsKillsNothing(t *testing.T) {
+	home := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "shop", UID: "1"}, Spec: corev1.PodSpec{NodeName: "kith-bob"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	grace, enough := context.WithTimeout(ctx, time.Hour)
+	defer enough()
+	keep := func(context.Context, *corev1.Pod) error { cancel(); return nil }
+	if err := Retire(ctx, grace, home, "kith-bob", keep, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	for _, action := range home.Actions() {
+		if action.GetVerb() == "delete" {
+			t.Errorf("it deleted one of the %s", action.GetResource().Resource)
+		}
 	}
 }
