@@ -192,7 +192,7 @@ func (f *Fleet) serve(m *member, peer, node string, pods virtualnode.HomePods) (
 		Usage: m.remote.Usage, Log: f.Log.With("peer", peer),
 	}
 	f.Kubelet.Add(endpoint)
-	return port, func() { f.Kubelet.Remove(endpoint) }, nil
+	return port, func() { f.Kubelet.Remove(endpoint); f.Kubelet.Close(node) }, nil
 }
 
 // run has the parts of a member run until it is stopped.

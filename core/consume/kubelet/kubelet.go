@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net"
@@ -83,6 +84,7 @@ type Kubelet struct {
 	mu    sync.RWMutex
 	nodes map[*Node]bool
 	ports map[string]int32 // by name of the node
+	ends  map[string]io.Closer
 }
 
 // New makes a Kubelet that listens nowhere yet.
@@ -100,7 +102,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet endpoint: %w", err)
 	}
 	k := &Kubelet{
-		cfg: cfg, nodes: map[*Node]bool{}, ports: map[string]int32{},
+		cfg: cfg, nodes: map[*Node]bool{}, ports: map[string]int32{}, ends: map[string]io.Closer{},
 		cert:    &certificate{home: cfg.Home, asNode: asNode, ip: cfg.IP, log: cfg.Log},
 		clients: &clientCA{home: cfg.Home, log: cfg.Log},
 		access:  newAccess(cfg.Home),
@@ -118,7 +120,7 @@ func New(cfg Config) (*Kubelet, error) {
 	return k, nil
 }
 
-// Port is where the API of that node is served, the first port that was free when it was asked for first. A request says
+// Port is where the API of that node is served until Close, the first port that was free when it was asked for first. A request says
 // which node it means by nothing but the port.
 func (k *Kubelet) Port(node string) (int32, error) {
 	k.mu.Lock()
@@ -139,12 +141,24 @@ func (k *Kubelet) Port(node string) (int32, error) {
 			node, k.cfg.Listen, firstPort, firstPort+portsTried-1, err)
 	}
 	go func() {
-		if err := k.server.Serve(tls.NewListener(listener, k.tls())); !errors.Is(err, http.ErrServerClosed) {
+		if err := k.server.Serve(tls.NewListener(listener, k.tls())); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			k.cfg.Log.Error("kubelet endpoint ended", "node", node, "err", err)
 		}
 	}()
 	k.ports[node] = int32(listener.Addr().(*net.TCPAddr).Port)
+	k.ends[node] = listener
 	return k.ports[node], nil
+}
+
+// Close ends that, and frees the port; streams that are open go on until their pod or the contract ends. A node that has no port is no error.
+func (k *Kubelet) Close(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if listener := k.ends[node]; listener != nil {
+		_ = listener.Close() // nobody can be told, and the port is forgotten
+	}
+	delete(k.ends, node)
+	delete(k.ports, node)
 }
 
 // Add makes the pods of a node reachable.
