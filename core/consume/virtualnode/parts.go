@@ -212,7 +212,7 @@ func (p *part) set(peer string, common map[string]string, granted corev1.Resourc
 		// A domain of failure of its own, in that of the peer; no other zone is called so, as no name of a Peer has a dot.
 		zone := strings.TrimPrefix(p.cfg.NodeName, v1alpha1.VirtualNodePrefix)
 		maps.Copy(p.state.labels, map[string]string{
-			v1alpha1.LabelBroker: peer, v1alpha1.LabelBehind: p.name, corev1.LabelTopologyZone: zone[:min(len(zone), validation.LabelValueMaxLength)],
+			v1alpha1.LabelBroker: peer, v1alpha1.LabelBehind: p.name, corev1.LabelTopologyZone: strings.TrimRight(zone[:min(len(zone), validation.LabelValueMaxLength)], "-."),
 		})
 		if is.Arch != "" {
 			p.state.labels[corev1.LabelArchStable] = is.Arch
