@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/provide/hosting/grants"
@@ -177,8 +178,18 @@ func TestByWhomAGuestIsRun(t *testing.T) {
 			t.Errorf("%s: kept here: %t", what, here)
 		case !here:
 			terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-			if len(terms) != 1 || terms[0].MatchExpressions[0].Key != v1alpha1.LabelPeer || len(terms[0].MatchExpressions[0].Values) != 1 || terms[0].MatchExpressions[0].Values[0] != c.peer {
+			if len(terms) != 1 || len(terms[0].MatchExpressions) != 2 || terms[0].MatchExpressions[0].Key != v1alpha1.LabelPeer || len(terms[0].MatchExpressions[0].Values) != 1 || terms[0].MatchExpressions[0].Values[0] != c.peer {
 				t.Errorf("%s: kept to %+v", what, terms)
+			}
+			for broker, takes := range map[string]bool{"": true, c.peer: false} {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelPeer: c.peer}}}
+				if broker != "" {
+					node.Labels[v1alpha1.LabelBroker] = broker
+				}
+				o := &observed{terms: &grants.Terms{Provider: bob.String(), Onward: to, Parts: c.parts}}
+				if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || match != takes || o.wentOn(node) != takes {
+					t.Errorf("%s: a node with the broker %q: %t, %t, %v", what, broker, match, o.wentOn(node), err)
+				}
 			}
 		}
 	}

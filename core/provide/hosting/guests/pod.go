@@ -121,7 +121,9 @@ func mayGoOn(spec *corev1.PodSpec, to []grants.OnwardTo, here bool) {
 	term := func(key string, values ...string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
 	}
-	terms := []corev1.NodeSelectorTerm{term(v1alpha1.LabelPeer, peers...)}
+	own := term(v1alpha1.LabelPeer, peers...) // and no node of somebody behind such a provider, which takes none that came by this cluster
+	own.MatchExpressions = append(own.MatchExpressions, corev1.NodeSelectorRequirement{Key: v1alpha1.LabelBroker, Operator: corev1.NodeSelectorOpDoesNotExist})
+	terms := []corev1.NodeSelectorTerm{own}
 	if here {
 		terms = slices.Insert(terms, 0, term(v1alpha1.LabelFenced, "true"))
 	}

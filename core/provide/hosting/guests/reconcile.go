@@ -161,10 +161,10 @@ func (r *Reconciler) lookAtNodes(ctx context.Context, o *observed) error {
 	return nil
 }
 
-// wentOn reports whether a node is that of a provider to which the guest may go on.
+// wentOn reports whether a node is that of a provider to which the guest may go on, and not of somebody behind it.
 func (o *observed) wentOn(node *corev1.Node) bool {
 	peer := node.Labels[v1alpha1.LabelPeer]
-	return peer != "" && o.terms != nil && slices.ContainsFunc(o.terms.MayGoOn(), func(to grants.OnwardTo) bool { return to.Peer == peer })
+	return peer != "" && node.Labels[v1alpha1.LabelBroker] == "" && o.terms != nil && slices.ContainsFunc(o.terms.MayGoOn(), func(to grants.OnwardTo) bool { return to.Peer == peer })
 }
 
 // leavesNodesOut: they do not matter to what is not to be made, has no node yet or has started.
