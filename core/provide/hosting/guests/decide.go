@@ -111,6 +111,8 @@ func (r *rules) decide(o *observed) []step {
 			how = evicted
 		}
 		return []step{{do: finish, pod: o.last, how: how}}
+	case how == leaving && o.beyond: // it holds what is granted no more, by a grace that its home chose
+		return o.left()
 	case how == leaving:
 		return nil // the Pod's end brings us back
 	case how == stale:
@@ -225,14 +227,20 @@ func notVia(opod *v1alpha1.OffloadedPod, t *grants.Terms) *grants.Refusal {
 	return nil
 }
 
-// left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:
+// left: a Pod that no OffloadedPod stands for, or that ends while guests hold more than is granted, ends in endGrace at most. It keeps its place under the contract until it is gone:
 // a consumer that takes the finalizer off and leaves a Pod with a long grace period behind has one more otherwise.
 func (o *observed) left() []step {
 	most := int64(EndGrace / time.Second)
 	if o.pod.DeletionTimestamp != nil && ptr.Deref(o.pod.DeletionGracePeriodSeconds, 0) <= most {
 		return nil
 	}
-	return []step{{do: remove, grace: ptr.To(min(ptr.Deref(o.pod.Spec.TerminationGracePeriodSeconds, most), most))}}
+	return []step{{do: remove, grace: endsIn(o.pod)}}
+}
+
+// endsIn is the grace period of a Pod that no contract protects: its own, endGrace at most.
+func endsIn(pod *corev1.Pod) *int64 {
+	most := int64(EndGrace / time.Second)
+	return ptr.To(min(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, most), most))
 }
 
 // leave ends the Pod of an OffloadedPod that is being deleted, and lets go of it once the Pod is gone. A Pod that is no
@@ -249,9 +257,9 @@ func (o *observed) leave(how podState) (steps []step) {
 		return append(off, step{do: forget})
 	}
 	// The grace period is what the consumer asked for, asked again when it wants a shorter one, and within endGrace when no
-	// contract protects the Pod any more.
+	// contract protects the Pod any more, or guests hold more than is granted.
 	grace := graceAsked(o.opod)
-	if most := int64(EndGrace / time.Second); !o.terms.InForce(o.now) && ptr.Deref(grace, ptr.Deref(o.pod.Spec.TerminationGracePeriodSeconds, 0)) > most {
+	if most := int64(EndGrace / time.Second); (o.beyond || !o.terms.InForce(o.now)) && ptr.Deref(grace, ptr.Deref(o.pod.Spec.TerminationGracePeriodSeconds, 0)) > most {
 		grace = &most
 	}
 	running := o.pod.DeletionGracePeriodSeconds

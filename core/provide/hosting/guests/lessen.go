@@ -38,7 +38,7 @@ func (r *Reconciler) lessen(ctx context.Context, o *observed) error {
 	why := fmt.Sprintf("the contract was lowered to %s, and pods that matter more at home, or are older, have that", api.Change(nil, sharing.Words(o.terms.Limit), nil))
 	r.log.Info("guest is evicted, the contract was lowered", "peer", o.terms.Consumer.Name, "namespace", o.key.Namespace, "pod", o.key.Name, "contract", o.terms.Contract)
 	r.event(o.pod, corev1.EventTypeWarning, grants.ReasonNoLonger, "%s", why)
-	return r.evict(ctx, o.pod, grants.ReasonNoLonger, why)
+	return r.evict(ctx, o.pod, endsIn(o.pod), grants.ReasonNoLonger, why)
 }
 
 // noLongerFit are the guests that go, so that the others are within the limit: those that matter most at home stay first, the oldest of them before the

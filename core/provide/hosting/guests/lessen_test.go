@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -142,5 +143,45 @@ func TestGuestsBeyondALoweredContractAreEvicted(t *testing.T) {
 				t.Errorf("%d events", len(told.Events))
 			}
 		})
+	}
+}
+
+// A grace period is what the home chose: it does not keep for a year what is granted no more.
+func TestAGraceDoesNotKeepWhatIsGrantedNoMore(t *testing.T) {
+	year, now := int64(365*24*3600), metav1.Now()
+	for name, c := range map[string]struct {
+		grace   int64 // in which it ends; 0: it runs
+		deleted bool  // its home takes it back
+		beyond  bool
+		want    string
+	}{
+		"it ends, and all fit":          {year, false, false, ""},
+		"it ends, and they do not":      {year, false, true, "remove 30s"},
+		"it ends soon":                  {20, false, true, ""},
+		"taken back, and all fit":       {0, true, false, "remove"},
+		"taken back, and they do not":   {0, true, true, "remove 30s"},
+		"taken back before, and do not": {year, true, true, "remove 30s"},
+	} {
+		p, o := guest("a", asks("cpu", "1")), mighty("a")
+		p.Spec.TerminationGracePeriodSeconds, p.UID, p.OwnerReferences[0].UID = &year, "p-1", o.UID
+		if c.grace != 0 {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &c.grace
+		}
+		if o.Status.PodUID = p.UID; c.deleted {
+			o.DeletionTimestamp = &now
+		}
+		steps := (&rules{}).decide(&observed{now: now.Time, raw: NewOffloaded(), opod: o, pod: p, beyond: c.beyond, terms: &grants.Terms{}})
+		got := ""
+		for _, s := range steps {
+			if got += string(s.do); s.grace != nil {
+				got += fmt.Sprintf(" %ds", *s.grace)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if in := endsIn(p); *in != 30 {
+			t.Errorf("evicted in %d s", *in)
+		}
 	}
 }

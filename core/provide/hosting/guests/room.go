@@ -112,22 +112,22 @@ func (r *Reconciler) makeRoom(ctx context.Context, o *observed) error {
 
 // yield evicts a guest for another one, as the scheduler does.
 func (r *Reconciler) yield(ctx context.Context, pod *corev1.Pod, other string) error {
-	if err := r.evict(ctx, pod, corev1.PodReasonPreemptionByScheduler, fmt.Sprintf("pod %s, which has a higher priority at home, takes its room", other)); err != nil {
+	if err := r.evict(ctx, pod, nil, corev1.PodReasonPreemptionByScheduler, fmt.Sprintf("pod %s, which has a higher priority at home, takes its room", other)); err != nil {
 		return err
 	}
 	r.yielded[pod.UID] = true
 	return nil
 }
 
-// evict ends a guest with its grace period, and says why (KEP-3329).
-func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, reason, why string) error {
+// evict ends a guest with that grace period in seconds, its own if it is nil, and says why (KEP-3329).
+func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, grace *int64, reason, why string) error {
 	next := pod.DeepCopy()
 	c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now(), Message: grants.Cut(why, 1024)}
 	next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }), c)
 	if err := r.client.Status().Patch(ctx, next, client.StrategicMergeFrom(pod), client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("evict guest %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
-	if err := r.remove(ctx, pod, nil); err != nil {
+	if err := r.remove(ctx, pod, grace); err != nil {
 		return fmt.Errorf("evict guest %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

@@ -141,7 +141,7 @@ func endedBefore(pod *corev1.Pod, then time.Time) bool {
 	return len(pod.Status.ContainerStatuses) > 0
 }
 
-// EndGrace is the longest grace period of a guest whose contract ended.
+// EndGrace is the longest grace period of a guest whose contract ended, or grants its place no more.
 const EndGrace = 30 * time.Second
 
 // Pods that get lost again and again are recreated with growing delays; the count starts anew once one has run long enough.
