@@ -21,7 +21,8 @@ import (
 // place is how many of others are. Storage is never lowered below what is used of it: data does not vanish.
 //
 // It goes by the owner's word alone, which is an amount, or a share of what the nodes here have, and not by hours, conditions, reserve, own pods and how much
-// there is at the moment: these are looked at before something new is offered. Nil: nothing is less. That is so as well where nothing would be left of cpu, memory or pods: such a contract is not renewed, and runs out.
+// there is at the moment: these are looked at before something new is offered. Nil: nothing is less. An empty list: nothing would be left of cpu, memory or pods. Such a contract is not renewed,
+// and runs out.
 func Lower(policy *v1alpha1.SharingPolicy, there supply.Supply, has corev1.ResourceList, others []corev1.ResourceList, place int, used corev1.ResourceList) corev1.ResourceList {
 	all := slices.Insert(slices.Clone(others), place, has)
 	left, less := corev1.ResourceList{}, false
@@ -59,7 +60,7 @@ func Lower(policy *v1alpha1.SharingPolicy, there supply.Supply, has corev1.Resou
 	}
 	for _, name := range essential {
 		if _, some := left[name]; !some {
-			return nil
+			return corev1.ResourceList{}
 		}
 	}
 	if !less {
@@ -130,11 +131,14 @@ func ofUnits(name corev1.ResourceName, n int64, like resource.Quantity) resource
 }
 
 // Notify says what becomes of the notice by which a contract is lowered. was is the one before, nil without one, and to what is left to the peer; nil: what
-// it has. What goes further than was told is told anew, all of it, and what was told before holds until then if its time has come. What goes less far
+// it has, and an empty list: nothing, by which the contract runs out with what was told. What goes further than was told is told anew, all of it, and what was told before holds until then if its time has come. What goes less far
 // holds from the time that was told.
 func Notify(was *v1alpha1.Lowering, to corev1.ResourceList, notice time.Duration, now time.Time) *v1alpha1.Lowering {
-	if to == nil {
+	switch {
+	case to == nil:
 		return nil
+	case len(to) == 0:
+		return was
 	}
 	is := &v1alpha1.Lowering{Resources: to, From: metav1.NewTime(now.Add(notice + time.Second - 1).Truncate(time.Second))} // no less than was agreed on
 	if was == nil {

@@ -33,9 +33,9 @@ func TestWhatAPolicyLeavesOfAContract(t *testing.T) {
 		"less for each": {change: func(s *v1alpha1.SharingPolicySpec) {
 			s.MaxPerPeer = map[string]v1alpha1.Amount{"pods": "5", "cpu": "100%"}
 		}, want: list("cpu", "4", "memory", "8Gi", "pods", "5", "storage", "10Gi", "a.com/gpu", "2")},
-		"nothing, by one":            {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "0" }},
-		"nothing at all":             {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts = nil }},
-		"a share too small":          {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["pods"] = "0%" }},
+		"nothing, by one":            {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "0" }, want: list()},
+		"nothing at all":             {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts = nil }, want: list()},
+		"a share too small":          {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["pods"] = "0%" }, want: list()},
 		"paused":                     {change: func(s *v1alpha1.SharingPolicySpec) { s.Paused = true }},
 		"out of hours":               {change: func(s *v1alpha1.SharingPolicySpec) { s.Hours = []v1alpha1.SharingHours{{From: "00:00", To: "00:01"}} }},
 		"a reserve":                  {change: func(s *v1alpha1.SharingPolicySpec) { s.Reserve = map[string]v1alpha1.Amount{"cpu": "8"} }},
@@ -45,6 +45,7 @@ func TestWhatAPolicyLeavesOfAContract(t *testing.T) {
 		"malformed":                  {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "a lot" }},
 		"a node that starts":         {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"], s.Amounts["a.com/gpu"] = "50%", "50%" }, nodes: corev1.ResourceList{}},
 		"devices not there yet":      {nodes: list("cpu", "8", "memory", "16Gi", "pods", "110", "a.com/gpu", "0")},
+		"fewer pods than contracts":  {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["pods"] = "2" }, others: []corev1.ResourceList{list("pods", "9"), list("pods", "9")}, place: 2, want: list()},
 		"others have the rest":       {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "5" }, others: []corev1.ResourceList{list("cpu", "1")}},
 		"who has most gives most":    {change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "4" }, others: []corev1.ResourceList{list("cpu", "1"), list("cpu", "2")}, want: list("cpu", "1500m", "memory", "8Gi", "pods", "20", "storage", "10Gi", "a.com/gpu", "2")},
 		"the older has what is over": {others: []corev1.ResourceList{list("a.com/gpu", "2"), list("a.com/gpu", "2")}, change: func(s *v1alpha1.SharingPolicySpec) { s.Amounts["a.com/gpu"] = "4" }},
@@ -116,6 +117,9 @@ func TestNoticesOfALowering(t *testing.T) {
 		"the same":                {&v1alpha1.Lowering{Resources: two, From: at(5)}, two, &v1alpha1.Lowering{Resources: two, From: at(5)}},
 		"raised again":            {&v1alpha1.Lowering{Resources: two, From: at(5)}, nil, nil},
 		"raised after its time":   {&v1alpha1.Lowering{Resources: two, From: at(-5)}, nil, nil},
+		"nothing is left":         {&v1alpha1.Lowering{Resources: two, From: at(5)}, list(), &v1alpha1.Lowering{Resources: two, From: at(5)}},
+		"nothing, after its time": {&v1alpha1.Lowering{Resources: one, From: at(-5), Until: two}, list(), &v1alpha1.Lowering{Resources: one, From: at(-5), Until: two}},
+		"nothing from the first":  {nil, list(), nil},
 		"raised a little":         {&v1alpha1.Lowering{Resources: one, From: at(5)}, two, &v1alpha1.Lowering{Resources: two, From: at(5)}},
 		"a little, after it":      {&v1alpha1.Lowering{Resources: one, From: at(-5)}, two, &v1alpha1.Lowering{Resources: two, From: at(-5)}},
 		"lowered twice":           {&v1alpha1.Lowering{Resources: two, From: at(5)}, one, &v1alpha1.Lowering{Resources: one, From: at(60)}},
@@ -136,11 +140,13 @@ func TestNoticesOfALowering(t *testing.T) {
 		is   *v1alpha1.Lowering
 		want corev1.ResourceList
 	}{
-		"without":       {nil, four},
-		"before":        {&v1alpha1.Lowering{Resources: one, From: at(1)}, four},
-		"meanwhile":     {&v1alpha1.Lowering{Resources: one, From: at(1), Until: two}, two},
-		"from then on":  {&v1alpha1.Lowering{Resources: one, From: at(0), Until: two}, one},
-		"and afterward": {&v1alpha1.Lowering{Resources: one, From: at(-9)}, one},
+		"without":               {nil, four},
+		"before":                {&v1alpha1.Lowering{Resources: one, From: at(1)}, four},
+		"meanwhile":             {&v1alpha1.Lowering{Resources: one, From: at(1), Until: two}, two},
+		"from then on":          {&v1alpha1.Lowering{Resources: one, From: at(0), Until: two}, one},
+		"less was signed since": {&v1alpha1.Lowering{Resources: list("cpu", "9", "pods", "1", "a.com/gpu", "1"), From: at(0)}, list("cpu", "4", "pods", "1")},
+		"and of what was until": {&v1alpha1.Lowering{Resources: one, From: at(1), Until: list("cpu", "9", "pods", "9")}, four},
+		"and afterward":         {&v1alpha1.Lowering{Resources: one, From: at(-9)}, one},
 	} {
 		if ctr.Status.Lowering = c.is; !Same(ctr.Grants(now), c.want) {
 			t.Errorf("%s: grants %v", name, ctr.Grants(now))

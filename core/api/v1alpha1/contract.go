@@ -169,11 +169,25 @@ func (c *Contract) Grants(now time.Time) corev1.ResourceList {
 	case l == nil:
 		return c.Spec.Resources
 	case !now.Before(l.From.Time):
-		return l.Resources
+		return c.signed(l.Resources)
 	case l.Until != nil:
-		return l.Until
+		return c.signed(l.Until)
 	}
 	return c.Spec.Resources
+}
+
+// signed is so much as was signed of what a notice says: less may have been signed since.
+func (c *Contract) signed(says corev1.ResourceList) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for name, q := range says {
+		if most, has := c.Spec.Resources[name]; !has {
+			continue
+		} else if q.Cmp(most) > 0 {
+			q = most
+		}
+		all[name] = q.DeepCopy()
+	}
+	return all
 }
 
 // TwinNamespace pairs a namespace at the consumer with the one at the provider that stands for it.

@@ -202,6 +202,96 @@ func TestANoticeIsTakenBack(t *testing.T) {
 	}
 }
 
+// Who shares nothing any more does not grant in full again what he lowered.
+func TestSharingNothingTakesNoNoticeBack(t *testing.T) {
+	for name, nothing := range map[string]func(*testing.T, *lowered){
+		"an amount of nothing": func(t *testing.T, w *lowered) { w.shares(t, cpu("0")) },
+		"no policy": func(t *testing.T, w *lowered) {
+			if err := w.bob.client.Delete(t.Context(), &v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: sharing.DefaultName}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLowered(t, time.Minute, sharing.MinValidity)
+				w.shares(t, cpu("2"))
+				w.goesOn(t, 30*time.Second)
+				nothing(t, w)
+				w.goesOn(t, 25*time.Second)
+				w.are(t, "before its time", 1, "4", "4")
+				w.goesOn(t, 30*time.Second)
+				w.are(t, "after", 2, "2", "2")
+				if l := kept(t, w.bob.client).Status.Lowering; l != nil {
+					t.Errorf("%+v still stands", l)
+				}
+				w.mute = true
+				w.goesOn(t, 2*time.Minute)
+				w.mute = false
+				ends := kept(t, w.client).Spec.NotAfter
+				time.Sleep(time.Until(ends.Time) - 10*time.Minute)
+				w.goesOn(t, 9*time.Minute)
+				w.are(t, "and is not renewed", 2, "2", "2")
+			})
+		})
+	}
+}
+
+// One that is not signed is not renewed either where nothing is left.
+func TestALoweringIsNotRenewedWhereNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, 3*time.Hour, sharing.MinValidity)
+		w.shares(t, cpu("2"))
+		w.goesOn(t, 10*time.Second)
+		w.shares(t, cpu("0"))
+		w.goesOn(t, sharing.MinValidity-10*time.Minute)
+		w.are(t, "at its end", 1, "4", "4")
+	})
+}
+
+// A notice ends with the term by which it was given.
+func TestARevisionWithoutTheTermIsNotLowered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, 4*24*time.Hour, 30*24*time.Hour)
+		w.mute = true
+		w.shares(t, func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"], s.Notice = "2", nil })
+		w.goesOn(t, 3*24*time.Hour)
+		doc, err := contract.Parse(kept(t, w.client).Spec.Document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc.Version, doc.Revision, doc.Notice = contract.Version, 2, 0
+		if _, err := w.sign(t.Context(), t, doc); err != nil {
+			t.Fatal(err)
+		}
+		w.goesOn(t, 3*24*time.Hour)
+		if bob := kept(t, w.bob.client); bob.Spec.Revision != 2 || bob.Status.Lowering != nil || cores(bob.Grants(time.Now())) != "4" {
+			t.Errorf("revision %d, %+v, granted %s", bob.Spec.Revision, bob.Status.Lowering, cores(bob.Grants(time.Now())))
+		}
+	})
+}
+
+// What was lowered is not signed again and again, each revision being written down on both sides.
+func TestALoweringIsSignedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, time.Minute, 30*24*time.Hour)
+		w.mute = true
+		w.shares(t, cpu("2"))
+		w.goesOn(t, 90*time.Second)
+		doc, err := contract.Parse(kept(t, w.client).Spec.Document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc.Resources["cpu"] = "2"
+		for revision, want := range []error{nil, &peering.Problem{Code: peering.CodeRateLimited}, &peering.Problem{Code: peering.CodeRateLimited}} {
+			doc.Revision = int64(revision) + 2
+			if _, err := w.sign(t.Context(), t, doc); !errors.Is(err, want) {
+				t.Errorf("revision %d: %v, want %v", doc.Revision, err, want)
+			}
+		}
+	})
+}
+
 // Whoever does not sign has no more for it; when he is back he signs what holds.
 func TestWhoDoesNotSignIsGrantedNoMore(t *testing.T) {
 	for name, c := range map[string]struct{ before, after func(*lowered) }{

@@ -24,8 +24,14 @@ import (
 // it is shared again. Once the time has come no more is granted than was told (Contract.Grants), whether the consumer signed it or not.
 func (p *Provider) lower(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	doc, err := contract.Parse(ctr.Spec.Document)
-	if err != nil || doc.Notice == 0 { // one that cannot be read is granted as its object says
+	if err != nil { // one that cannot be read is granted as its object says
 		return nil
+	}
+	if doc.Notice == 0 {
+		if ctr.Status.Lowering != nil { // of a revision before this one, that had the term
+			_, err = record.SetLowering(ctx, p.Client, ctr, nil, time.Now())
+		}
+		return err
 	}
 	was, now := ctr.Status.Lowering, p.Client.Now()
 	to, err := p.leaves(ctx, now, peer, ctr)
@@ -42,6 +48,9 @@ func (p *Provider) lower(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1
 			return err
 		}
 		is = sharing.Notify(was, to, doc.NoticeTime(), at)
+	}
+	if is != nil && record.Exceeds(ctr.Spec.Resources, is.Resources) == "" { // that, or less, was signed
+		is = nil
 	}
 	changed, err := record.SetLowering(ctx, p.Client, ctr, is, at)
 	if err != nil || !changed {
@@ -71,8 +80,8 @@ func (p *Provider) tellLowering(peer *v1alpha1.Peer, id string) {
 	}
 }
 
-// leaves is what the policy that applies to a peer now leaves of its contract; nil when that is all, and for a peer that no policy is for: its contract runs
-// out.
+// leaves is what the policy that applies to a peer now leaves of its contract; nil when that is all, and an empty list when it is nothing, as for a peer
+// that no policy is for: its contract runs out.
 func (p *Provider) leaves(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (corev1.ResourceList, error) {
 	if p.tetheredTo(peer.Spec.ID) {
 		return nil, nil
@@ -80,7 +89,7 @@ func (p *Provider) leaves(ctx context.Context, now *ledger.Snapshot, peer *v1alp
 	choose := sharing.NewChooser(now.Policies)
 	in := sharing.OfferInput{Policy: choose.Of(peer), Now: time.Now()}
 	if in.Policy == nil {
-		return nil, nil
+		return corev1.ResourceList{}, nil
 	}
 	var err error
 	if in.Supply, _, err = p.nodes(ctx); err != nil {
@@ -138,7 +147,10 @@ func lowers(ctr *v1alpha1.Contract, old, doc contract.Document) bool {
 		return false
 	}
 	amounts, err := record.Quantities(doc.Resources)
-	if err != nil || !sharing.Same(amounts, l.Resources) && (l.Until == nil || !sharing.Same(amounts, l.Until)) {
+	if err != nil || record.Exceeds(amounts, ctr.Spec.Resources) != "" || sharing.Same(amounts, ctr.Spec.Resources) { // nothing is lowered by it, however often
+		return false
+	}
+	if !sharing.Same(amounts, l.Resources) && (l.Until == nil || !sharing.Same(amounts, l.Until)) {
 		return false
 	}
 	want := record.LoweredDocument(old, doc.Resources)

@@ -88,7 +88,13 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	offered, policy, err := p.terms(ctx, now, peer, on.request, 0)
 	refusal, refused := errors.AsType[*sharing.Refusal](err)
 	if on.request == nil && on.old.Status.Lowering != nil && (err == nil || refused && refusal.Of != "") { // by notice, and not by the renewal
-		offered, err, refused = on.old.Grants(time.Now()), nil, false
+		left, unread := p.leaves(ctx, now, peer, on.old)
+		if unread != nil {
+			return unread
+		}
+		if !refused || left == nil || len(left) > 0 { // else nothing is left, and it runs out
+			offered, err, refused = on.old.Grants(time.Now()), nil, false
+		}
 	}
 	if refused {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
