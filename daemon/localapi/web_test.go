@@ -1,9 +1,12 @@
 package localapi
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +25,11 @@ func (d *door) Open(v Visitor, options api.WebOptions) (api.Web, error) {
 }
 
 func TestAVisitorMayCallForAsLongAsAtTheSocket(t *testing.T) {
-	page, member := &door{}, true
+	page := &door{}
+	var member atomic.Bool
+	member.Store(true)
 	s := New(Options{Backend: versionOnly{}, Events: NewBroker(1), Log: quiet, Page: page})
-	s.member = func(c credentials) (bool, error) { return member && c.uid == 1000, nil }
+	s.member = func(c credentials) (bool, error) { return member.Load() && c.uid == 1000, nil }
 	who := &caller{credentials: credentials{uid: 1000, pid: 4711}}
 	call := func(h http.Handler, method, path, body string) int {
 		w := httptest.NewRecorder()
@@ -43,9 +48,44 @@ func TestAVisitorMayCallForAsLongAsAtTheSocket(t *testing.T) {
 			t.Errorf("a member: %d", code)
 		}
 	}
-	member = false
+	server := httptest.NewServer(page.visitor.API)
+	defer server.Close()
+	patient, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(patient, "GET", server.URL+api.PathEvents+"?follow=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	member.Store(false)
 	if code := call(page.visitor.API, "GET", api.PathVersion, ""); code != http.StatusForbidden {
 		t.Errorf("no member any more: %d", code)
+	}
+	if _, err := io.ReadAll(stream.Body); err != nil {
+		t.Errorf("the stream goes on: %v", err)
+	}
+	member.Store(true)
+	if code := call(page.visitor.API, "GET", api.PathVersion, ""); code != http.StatusOK {
+		t.Errorf("a member again: %d", code)
+	}
+}
+
+func TestTheGroupOfAProcessOpensNoPage(t *testing.T) {
+	page := &door{}
+	s := New(Options{Backend: versionOnly{}, Events: NewBroker(1), Log: quiet, Page: page, Group: "kith"})
+	s.member = func(c credentials) (bool, error) { return c.gid == 77, nil }
+	who := &caller{credentials: credentials{uid: 1000, gid: 77, pid: 4711}}
+	for path, want := range map[string]int{"GET " + api.PathVersion: http.StatusOK, "POST " + api.PathWeb: http.StatusForbidden} {
+		method, at, _ := strings.Cut(path, " ")
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, at, nil)
+		s.authorize(s.mux).ServeHTTP(w, r.WithContext(who.in(r.Context())))
+		if w.Code != want || page.visitor.API != nil {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 

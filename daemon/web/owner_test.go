@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,18 +94,39 @@ func TestAnotherUsersConnectionIsCut(t *testing.T) {
 }
 
 // A connection may come at the very moment at which nobody uses the page any more.
+// TestWhereNobodyKnowsTheOwnerNoPageIsOpened: an address that no browser gets through to is none.
+func TestWhereNobodyKnowsTheOwnerNoPageIsOpened(t *testing.T) {
+	s := New(Options{Log: quiet, Changed: func() {}})
+	defer s.Close()
+	s.owner = func(net.Conn) (int, error) { return 0, errors.New("the kernel has no sock_diag") }
+	for range 2 {
+		var e *api.Error
+		if opened, err := s.Open(localapi.Visitor{UID: 1000}, api.WebOptions{}); !errors.As(err, &e) || !strings.Contains(e.Reason, "sock_diag") || s.Address() != "" || len(s.tickets) != 0 {
+			t.Errorf("%+v, %v, at %q", opened, err, s.Address())
+		}
+	}
+	s.owner = owner
+	if _, err := s.Open(localapi.Visitor{UID: 1000}, api.WebOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAConnectionThatIsBeingAdmittedHoldsUpNobody(t *testing.T) {
 	s := New(Options{Log: quiet, Changed: func() {}})
 	came, goOn := make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
 	s.owner = func(net.Conn) (int, error) {
-		close(came)
-		<-goOn
+		if hold.Load() {
+			close(came)
+			<-goOn
+		}
 		return 1000, nil
 	}
 	opened, err := s.Open(localapi.Visitor{UID: 1000}, api.WebOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	hold.Store(true) // from the first connection of another on
 	b, _ := at(t, opened.URL)
 	conn, err := net.Dial("tcp4", b.address)
 	if err != nil {

@@ -86,7 +86,17 @@ type session struct {
 // New makes a Server. Close it.
 func New(options Options) *Server {
 	s := &Server{Options: options, owner: owner, tickets: map[secret]ticket{}, sessions: map[secret]*session{}}
-	s.listen = func() (net.Listener, error) { return net.Listen("tcp4", "127.0.0.1:0") }
+	s.listen = func() (net.Listener, error) {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return nil, err
+		}
+		if err := s.tried(l); err != nil {
+			l.Close()
+			return nil, err
+		}
+		return l, nil
+	}
 	s.handler = s.guarded(s.routes())
 	return s
 }
@@ -100,7 +110,7 @@ func (s *Server) Open(v localapi.Visitor, options api.WebOptions) (api.Web, erro
 	}
 	if s.address == "" {
 		if err := s.start(); err != nil {
-			return api.Web{}, &api.Error{Code: api.CodeInternal, Message: "the page cannot be opened", Reason: err.Error(), Do: "free a port of 127.0.0.1"}
+			return api.Web{}, &api.Error{Code: api.CodeInternal, Message: "the page cannot be opened", Reason: err.Error(), Do: "see the reason; the other commands of kith need no page"}
 		}
 	}
 	now := time.Now()
