@@ -66,13 +66,13 @@ var focusRules = map[string]focusRule{
 	"ResourceId":                {mandatory: true, nulls: true, form: focusAny},
 	"ResourceName":              {mandatory: true, nulls: true, form: focusAny}, // MUST NOT be the ID again
 	"ResourceType":              {mandatory: true, nulls: true, form: focusAny},
-	"ServiceCategory":           {mandatory: true, values: []string{
+	"ServiceCategory": {mandatory: true, values: []string{
 		"AI and Machine Learning", "Analytics", "Business Applications", "Compute", "Databases", "Developer Tools", "Multicloud", "Identity", "Integration", "Internet of Things",
 		"Management and Governance", "Media", "Migration", "Mobile", "Networking", "Security", "Storage", "Web", "Other",
 	}},
-	"ServiceName":               {mandatory: true, form: focusAny},
-	"SubAccountId":              {mandatory: true, nulls: true, form: focusAny},
-	"SubAccountName":            {mandatory: true, nulls: true, form: focusAny},
+	"ServiceName":    {mandatory: true, form: focusAny},
+	"SubAccountId":   {mandatory: true, nulls: true, form: focusAny},
+	"SubAccountName": {mandatory: true, nulls: true, form: focusAny},
 }
 
 // focusFaults are what of the rules a file breaks.

@@ -64,7 +64,7 @@ func answersByThePage(t *testing.T, alice, bob *lab.Laptop) {
 	page.WaitText(10*time.Second, "#said", "bob was accepted.")
 	eventually(t, time.Minute, "bob uses alice", func() string {
 		if p := peerOf(t, bob, "alice"); p.Outgoing != "connected" {
-			return "bob has " + string(p.Outgoing) + " of alice"
+			return "bob has " + p.Outgoing + " of alice"
 		}
 		return ""
 	})

@@ -97,9 +97,9 @@ func NotThere(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue:
-			return cmp.Or(c.Message, string(c.Reason), "not ready")
+			return cmp.Or(c.Message, c.Reason, "not ready")
 		case c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue:
-			return cmp.Or(c.Message, string(c.Reason), "no network")
+			return cmp.Or(c.Message, c.Reason, "no network")
 		}
 	}
 	if node.Spec.Unschedulable {
