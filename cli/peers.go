@@ -105,6 +105,7 @@ func (p commands) peerColumns() []screen.Column[api.Peer] {
 		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
 		{Title: "SEEN", Cell: func(x api.Peer) string { return p.Ago(x.LastSeen) }, Wide: true},
 		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},
+		{Title: "WAY", Cell: way, Wide: true, Need: true},
 		{Title: "NODE", Cell: func(x api.Peer) string { return x.Node }, Wide: true},
 		{Title: "PODS THERE", Cell: func(x api.Peer) string { return x.Pods.AbroadRange }, Wide: true},
 		{Title: "PODS HERE", Cell: func(x api.Peer) string { return x.Pods.GuestsRange }, Wide: true},
@@ -130,6 +131,27 @@ func tunnel(x api.Peer) string {
 		}
 	}
 	return ""
+}
+
+// way is how a peer that answers is reached, and its tunnel where that is another way. Where no other way is asked for (relay: none) nothing is said.
+func way(x api.Peer) string {
+	said := "direct"
+	switch x.By {
+	case "":
+	case x.Name:
+		said = "it called back"
+	default:
+		said = "by " + x.By
+	}
+	switch {
+	case !x.Reachable, x.By == "" && x.Tunnel.Way == "":
+		return ""
+	case x.Tunnel.Way == api.TunnelCarried && x.By == "":
+		return said + ", tunnel over TCP"
+	case x.Tunnel.Way == api.TunnelPunched:
+		return said + ", tunnel punched"
+	}
+	return said
 }
 
 // directWays are the other providers of a peer that its guests here reach without going by the peer, or would.

@@ -115,6 +115,9 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel(nil)
 		d.cluster.Store(nil)
+		if d.relay != nil { // nobody is accepted now
+			d.relay.Review()
+		}
 		d.peersMoved()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Consumer.Close()
@@ -378,6 +381,12 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 	changed := func(obj any) {
 		if _, isPeer := obj.(*v1alpha1.Peer); isPeer {
 			d.directory.SetPeers(c.Client.Now().Peers)
+		}
+		if d.relay != nil && d.cluster.Load() == c {
+			d.relay.Review()
+		}
+		if d.carrier != nil {
+			d.carrier.Look()
 		}
 		c.Changed.Notify()
 		d.moved.Notify()

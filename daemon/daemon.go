@@ -19,9 +19,11 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"kith.dev/core/agree/carry"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relay"
 	"kith.dev/core/api"
 	"kith.dev/core/base/layout"
 	"kith.dev/core/base/memory"
@@ -75,6 +77,8 @@ type Daemon struct {
 	nearby     *discovery.Table
 	names      *dns.Finder
 	contacts   *peering.Contacts
+	relay      *relay.Relay   // nil with relay: none
+	carrier    *carry.Carrier // nil without it, and without a gateway
 	directory  *directory.Directory
 	backend    *backend.Backend
 	notices    provider.Notices
@@ -174,7 +178,12 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := d.makeDiscovery(); err != nil {
 		return nil, err
 	}
-	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.Cut(id) }})
+	contacts := peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.Cut(id) }}
+	if cfg.Relay != config.RelayNone {
+		contacts.Ways = func(id identity.ID) []peering.Way { return d.relay.Ways(id) }
+		contacts.CallBack = func(from identity.ID, c peering.CallBack) { d.relay.CallBack(from, c) }
+	}
+	d.contacts = peering.NewContacts(contacts)
 	d.laptop = laptop.New(laptop.Config{
 		Tell: func(ctx context.Context) { d.peerAPI.Announce(ctx, peering.NoticeSuspending) }, Woke: d.awake, Log: log,
 	})
@@ -206,6 +215,9 @@ func (d *Daemon) seen() *backend.Cluster {
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
 func (d *Daemon) tunnelsChanged() {
 	d.changed.Notify()
+	if d.carrier != nil {
+		d.carrier.Look()
+	}
 	go d.directory.TellAll()
 }
 
@@ -261,6 +273,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			keep("the images of guests' homes", d.homes.Run)
 		}
 		keep("the gateway", d.gateway.Run)
+		if d.carrier != nil {
+			keep("carrying packets", d.carrier.Run)
+		}
 		if d.cfg.Lease != "" { // also while the cluster is away: they say then whether it is for all
 			keep("the answers to other nodes", func(ctx context.Context) error { return d.ways.Listen(ctx, &d.kernel, d.fenceMoved.Notify) })
 		}

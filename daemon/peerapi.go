@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/mode/company"
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/trust/contract"
+	"kith.dev/daemon/config"
 )
 
 // openPeerAPI takes the port of the peer API; nobody is answered yet.
@@ -36,8 +37,10 @@ func (d *Daemon) openPeerAPI() (err error) {
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
-		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke,
+		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke, Takes: d.cfg.Relay != config.RelayNone, Relays: d.cfg.Relay == config.RelayOffer,
 	})
+	d.makeRelay()
+	d.backend.Relay = d.relay
 	d.hostingRoutes()
 	d.catalogueRoutes()
 	return nil

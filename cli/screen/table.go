@@ -14,7 +14,7 @@ type Column[T any] struct {
 	Title string
 	Cell  func(T) string // what it gives is cleaned; "" is shown as -
 	Wide  bool           // only with -o wide
-	Need  bool           // left out when it is empty in every row, unless -o wide
+	Need  bool           // left out when it is empty in every row; with -o wide only if it is Wide, too
 }
 
 // Table writes rows under titles. Widths are counted without colours, so those do not push columns apart.
@@ -30,7 +30,7 @@ func Table[T any](w io.Writer, s Style, wide bool, columns []Column[T], rows []T
 			column[i] = Clean(c.Cell(row))
 			filled = filled || column[i] != ""
 		}
-		if c.Need && !filled && !wide {
+		if c.Need && !filled && (!wide || c.Wide) {
 			continue
 		}
 		titles, cells = append(titles, c.Title), append(cells, column)

@@ -43,6 +43,7 @@ type Peer struct {
 	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
 	LastSeen  time.Time    `json:"lastSeen,omitzero"`
 	Reachable bool         `json:"reachable"`           // its peer API answered the last time it was tried
+	By        string       `json:"by,omitempty"`        // who passes the connection on: a common peer, or the peer itself, when it called back; "" when it was dialled
 	Asleep    bool         `json:"asleep,omitempty"`    // reachable, and its Kubernetes sleeps until somebody needs it
 	Suspended bool         `json:"suspended,omitempty"` // not reachable: it said that its laptop goes to sleep
 	DownSince time.Time    `json:"downSince,omitzero"`  // when a peer under contract could not be reached any more
@@ -133,12 +134,23 @@ type PeerPods struct {
 type Tunnel struct {
 	Up            bool      `json:"up"`
 	LastHandshake time.Time `json:"lastHandshake,omitzero"`
-	RX            uint64    `json:"rx"`           // bytes received
-	TX            uint64    `json:"tx"`           // bytes sent
-	RTT           Duration  `json:"rtt,omitzero"` // round trip, smoothed; left out while not measured
+	RX            uint64    `json:"rx"`            // bytes received
+	TX            uint64    `json:"tx"`            // bytes sent
+	RTT           Duration  `json:"rtt,omitzero"`  // round trip, smoothed; left out while not measured
+	Way           TunnelWay `json:"way,omitempty"` // how packets get there; "" while it is down
 	// Direct are the ways by which the peer's guests here meet those at its other providers, past the peer.
 	Direct []DirectWay `json:"direct,omitempty"`
 }
+
+// TunnelWay is one of a closed set.
+type TunnelWay string
+
+// The ways of a tunnel.
+const (
+	TunnelDirect  TunnelWay = "direct"  // by UDP, as the peer is dialled
+	TunnelPunched TunnelWay = "punched" // by UDP, through the routers of two who cannot dial each other
+	TunnelCarried TunnelWay = "carried" // over a connection like those of the peer API, since UDP does not lead there
+)
 
 // DirectWay is a tunnel between two providers of a home, to which home introduced them to each other.
 type DirectWay struct {

@@ -84,7 +84,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		}
 		cancel()
 	}
-	peer, err := record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source))
+	peer, err := record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:min(1, len(k.Addresses))], v1alpha1.Source(k.Source))
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relay"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -62,6 +63,7 @@ type Backend struct {
 	Directory *directory.Directory
 	Names     Names // nil: nobody looks names up
 	Contacts  *peering.Contacts
+	Relay     *relay.Relay     // nil with relay: none
 	Engine    cluster.Engine   // nil with engine "none"
 	Uses      *cluster.Uses    // of the engine
 	Stored    *images.Store    // the images of the engine's container runtime

@@ -283,6 +283,9 @@ const ownContracts = 5 * time.Second
 
 func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(api.Finding)) {
 	p := doctor.Peer{Name: k.Name, ID: k.ID, Me: b.Me, Addresses: k.Addresses, Port: b.Settings.WireGuardPort}
+	if k.Contact.Reachable() {
+		p.By = k.Contact.By
+	}
 	p.Theirs = func(ctx context.Context) ([]peering.ContractRef, error) {
 		client, ok := b.Contacts.Client(k.ID)
 		if !ok {
@@ -308,7 +311,7 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 		id := k.ID.String()
 		var s gateway.Stats
 		if s, p.HasTunnel = b.Gateway.Stats(id); p.HasTunnel {
-			p.Tunnel = doctor.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
+			p.Tunnel = doctor.Tunnel{Carried: s.Carried, Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
 			if s.Endpoint.IsValid() {
 				p.Tunnel.Endpoint = s.Endpoint.String()
 			}

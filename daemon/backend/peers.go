@@ -134,7 +134,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 	k.Peer = cmp.Or(f.agreed.Peer(k.ID.String()), k.Peer) // of which the directory hears a moment later
 	p := api.Peer{
 		Name: k.Name, ID: k.ID.String(), ShortID: k.ID.Short(), Source: k.Source, Addresses: k.Addresses,
-		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), Asleep: k.Contact.Asleep, Suspended: k.Contact.State == presence.Suspended, Outgoing: api.StateNone, Incoming: api.StateNone,
+		LastSeen: k.LastSeen.Round(0), Reachable: k.Contact.Reachable(), By: k.Contact.By, Asleep: k.Contact.Asleep, Suspended: k.Contact.State == presence.Suspended, Outgoing: api.StateNone, Incoming: api.StateNone,
 		Pods: api.PeerPods{Guests: f.guests[k.ID.Compact()]},
 	}
 	if c := b.Cluster(); c != nil && k.Peer != nil {
@@ -242,6 +242,15 @@ func (b *Backend) tunnel(k directory.Known, agreed *ledger.Snapshot) api.Tunnel 
 		return api.Tunnel{}
 	}
 	t := api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.Contact.RTT)}
+	switch {
+	case !s.Up, b.Relay == nil: // of the ways there are it is the only one
+	case s.Carried:
+		t.Way = api.TunnelCarried
+	case k.Contact.By != "" && k.Contact.By != k.Name: // which called back: what it dials, it reaches by UDP as well
+		t.Way = api.TunnelPunched
+	default:
+		t.Way = api.TunnelDirect
+	}
 	for _, d := range s.Direct {
 		way := api.DirectWay{ID: d.ID, State: api.DirectWayState(d.State), Since: d.Since}
 		if other := agreed.Peer(d.ID); other != nil {
@@ -269,7 +278,11 @@ func (b *Backend) AddPeer(ctx context.Context, add api.AddPeer) (api.Peer, error
 	if err != nil {
 		return api.Peer{}, err
 	}
-	dial := peering.NewClient(peering.ClientConfig{Identity: b.Me, Expect: to.ID, Addresses: to.Addresses, Log: b.Log})
+	config := peering.ClientConfig{Identity: b.Me, Expect: to.ID, Addresses: to.Addresses, Log: b.Log}
+	if by, err := b.Directory.Find(add.From); err == nil && add.From != "" && b.Relay != nil { // one that does not relay says so
+		config.Ways = func() []peering.Way { return []peering.Way{b.Relay.By(by.ID, to.ID)} }
+	}
+	dial := peering.NewClient(config)
 	defer dial.Close()
 	hello, err := dial.Hello(ctx)
 	if err != nil {
@@ -278,9 +291,12 @@ func (b *Backend) AddPeer(ctx context.Context, add api.AddPeer) (api.Peer, error
 	if hello.ID == b.Me.ID() {
 		return api.Peer{}, location.ThisOne(add.Address)
 	}
-	address := dial.Address()
-	b.warnOfChangedKey(address, hello.ID)
-	peer, err := record.EnsurePeer(ctx, c.Client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
+	var addresses []string
+	if address := dial.Address(); address != "" {
+		b.warnOfChangedKey(address, hello.ID)
+		addresses = []string{address}
+	}
+	peer, err := record.EnsurePeer(ctx, c.Client, hello.ID, hello.Name, addresses, v1alpha1.SourceManual)
 	if err == nil && to.Name != "" {
 		err = record.SetDNSName(ctx, c.Client, peer, to.Name)
 	}

@@ -140,7 +140,7 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 		if len(k.Addresses) == 0 {
 			return api.Status{}, location.Unreachable(k.Name, errors.New(k.Contact.Why))
 		}
-		if peer, err = record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source)); err != nil {
+		if peer, err = record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:min(1, len(k.Addresses))], v1alpha1.Source(k.Source)); err != nil {
 			return api.Status{}, internal(err)
 		}
 		b.Directory.Remember(peer)

@@ -34,6 +34,13 @@ const (
 	ExposeLAN  = "lan"
 )
 
+// What this cluster has to do with connections that a common peer passes on.
+const (
+	RelayNone  = "none"
+	RelayUse   = "use"
+	RelayOffer = "offer"
+)
+
 // The forms of the log.
 const (
 	LogText = "text"
@@ -61,6 +68,7 @@ type Config struct {
 	IPv6              bool           // pods and services have both families (engine builtin)
 	Catalogue         bool           // peers are shown what other peers list here
 	IntroducePeers    bool           // providers are told how to reach each other, where the owners of both let them
+	Relay             string         // RelayNone, RelayUse or RelayOffer
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineIdle        time.Duration  // 0: the engine never sleeps
 	EngineFlags       []string
@@ -113,6 +121,7 @@ func defaults(at places.Places) Config {
 		Share:          "50%",
 		Engine:         EngineAuto,
 		IntroducePeers: true,
+		Relay:          RelayNone,
 		Expose:         ExposeNone,
 		FrontDoorPort:  6451,
 		TetherRoles:    []string{"*"},

@@ -44,6 +44,8 @@ var keys = []Key{
 		func(c *Config) *[]netip.Prefix { return &c.AliasPools }),
 	boolean("introducePeers", "tell two providers of this cluster how to reach each other, where the owners of both allow it (kith share --direct): pods at them meet without going by here",
 		func(c *Config) *bool { return &c.IntroducePeers }),
+	word("relay", "connections with peers that cannot be dialled: none has none, use calls back, lets a common peer pass them on, and carries tunnels where UDP does not pass, offer also passes on those of this cluster's peers with each other",
+		[]string{RelayNone, RelayUse, RelayOffer}, func(c *Config) *string { return &c.Relay }),
 	word("expose", "to whom services of type NodePort and LoadBalancer are open: none is this machine alone, lan its neighbours too (builtin engine)",
 		[]string{ExposeNone, ExposeLAN}, func(c *Config) *string { return &c.Expose }),
 	portOrNone("frontDoorPort", "TCP port of 127.0.0.1 at which kubeconfigs of \"kith kubeconfig\" reach Kubernetes; 0 has none: they lead to the cluster itself",

@@ -21,6 +21,7 @@ type Peer struct {
 	ID        identity.ID
 	Me        *identity.Identity
 	Addresses []string // host:port, best first
+	By        string   // who passes the connection on that there is: a common peer, or the peer itself, when it called back; "" when it was dialled
 
 	Contracts []peering.ContractRef // in force here
 	Unread    error                 // why those are not known; nil: they are
@@ -44,6 +45,7 @@ type Tunnel struct {
 	LastHandshake time.Time // zero: never since the gateway started
 	Why           string    // it is not up
 	Endpoint      string
+	Carried       bool // over a connection, and not by UDP
 	MTU           int
 }
 
@@ -71,6 +73,10 @@ func (p Peer) Check(ctx context.Context, report func(api.Finding)) {
 
 // reach tries all addresses, and tells of the one that led farthest.
 func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (answers bool) {
+	if len(p.Addresses) == 0 && p.By != "" {
+		report(p.passedOn(in, "no address of it is known"))
+		return true
+	}
 	if len(p.Addresses) == 0 {
 		report(in.fail("address", "no address of "+p.Name+" is known", "it is not on this network, and none was typed in", "`kith peer add HOST:PORT` tells one"))
 		return false
@@ -91,6 +97,10 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 	if best.Err != nil {
 		why = reasons(probes)
 	}
+	if p.By != "" && best.Failed != peering.StepDone {
+		report(p.passedOn(in, why))
+		return true
+	}
 	for _, s := range steps {
 		if best.Failed == s.step {
 			failed, do := s.failed, s.do(p, best)
@@ -106,6 +116,14 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 		report(p.clock(in, best.Clock))
 	}
 	return true
+}
+
+// passedOn tells how a peer is reached that cannot be dialled.
+func (p Peer) passedOn(in about, why string) api.Finding {
+	if p.By == p.Name {
+		return in.ok("way", "%s cannot be dialled (%s), and calls back", p.Name, why)
+	}
+	return in.ok("way", "%s cannot be dialled (%s): %s passes the connection on, and reads nothing of it", p.Name, why, p.By)
 }
 
 // brokenOff reports whether the other side took the connection and ended it without a word. Its reset may come before this side has seen that
@@ -215,6 +233,13 @@ func (p Peer) tunnel(ctx context.Context, in about, report func(api.Finding)) {
 		report(in.fail("handshake", "the tunnel to "+p.Name+" never came up", "no handshake since the gateway started", open))
 	case !p.Tunnel.Up:
 		report(in.fail("handshake", "the tunnel to "+p.Name+" is down", p.Tunnel.Why, open))
+	case p.Tunnel.Carried:
+		by := ""
+		if p.By != "" && p.By != p.Name {
+			by = " by way of " + p.By
+		}
+		report(in.ok("handshake", "UDP does not lead to %s: the tunnel's packets go over a connection%s, the last handshake was %s ago; it would be faster if you %s",
+			p.Name, by, time.Since(p.Tunnel.LastHandshake).Round(time.Second), open))
 	default:
 		report(in.ok("handshake", "the last handshake of the tunnel was %s ago, with %s", time.Since(p.Tunnel.LastHandshake).Round(time.Second), p.Tunnel.Endpoint))
 	}

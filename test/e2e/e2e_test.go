@@ -234,12 +234,12 @@ func apply(t *testing.T, p *lab.Laptop, manifest string) {
 
 // peer is what tests look at of `kith peers -o json`.
 type peer struct {
-	Name, ID, Source, Outgoing, Incoming, Why, Code, Node, Network string
-	Reachable, Asleep                                              bool
-	DownSince                                                      time.Time
-	Addresses                                                      []string
-	Tunnel                                                         api.Tunnel
-	Gives                                                          *api.Gives
+	Name, ID, Source, Outgoing, Incoming, Why, Code, Node, Network, By string
+	Reachable, Asleep                                                  bool
+	DownSince                                                          time.Time
+	Addresses                                                          []string
+	Tunnel                                                             api.Tunnel
+	Gives                                                              *api.Gives
 }
 
 func peers(t *testing.T, p *lab.Laptop) ([]peer, error) {

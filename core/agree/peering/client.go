@@ -24,7 +24,9 @@ type ClientConfig struct {
 	Expect identity.ID
 	// Addresses are host:port of the peer API, best first.
 	Addresses []string
-	Log       *slog.Logger
+	// Ways are asked for at each dial, after the addresses: other ways to the peer, best first. May be nil.
+	Ways func() []Way
+	Log  *slog.Logger
 }
 
 // Client makes calls to one peer, over one HTTP/2 connection where possible. It dials at the first call, and again after a connection was lost.
@@ -163,10 +165,16 @@ func (c *Client) Close() {
 }
 
 // Cut closes all connections, so that the next call dials anew.
-func (c *Client) Cut() {
+func (c *Client) Cut() { c.cut(func(*trackedConn) bool { return true }) }
+
+// cutPassedOn closes those that somebody passes on, but for the ones that left HTTP: a terminal, a copy under way.
+func (c *Client) cutPassedOn() { c.cut(func(t *trackedConn) bool { return t.by != "" && !t.patient }) }
+
+func (c *Client) cut(which func(*trackedConn) bool) {
 	c.mu.Lock()
 	open := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
+	open = slices.DeleteFunc(open, func(t *trackedConn) bool { return !which(t) })
 	for _, t := range open {
 		t.Close() // below TLS, which would first wait to say goodbye
 	}

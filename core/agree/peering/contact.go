@@ -69,7 +69,11 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	var once sync.Once
 	release := func() { once.Do(func() { <-one.dials }) }
 	slow := time.AfterFunc(dialHold, release)
-	s, err := one.client.presence(ctx)
+	dialling := ctx
+	if one.direct.Swap(false) { // once over the address that led there a moment ago, and not by who is as quick
+		dialling = OverAddresses(ctx)
+	}
+	s, err := one.client.presence(dialling)
 	slow.Stop()
 	if err != nil {
 		one.gone(ctx, err, "")
@@ -82,12 +86,24 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 		one.wakes(now)
 		now.Presence = presence.Presence{State: presence.Reachable, Since: now.Since}
 		now.Clock, one.conn = s.ahead, s.conn
-		spare(s.conn, len(one.all))
+		now.By = s.by
+		if s.conn != nil {
+			spare(s.conn, len(one.all))
+		}
 	})
 	release()
+	if s.by != "" {
+		looking := make(chan struct{})
+		go func() { one.lookForAddress(s.ctx); close(looking) }()
+		defer func() { s.end(nil); <-looking }()
+	}
 	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}
+	began := time.Now()
 	lastWord, err := one.listen(ctx, s, watch)
 	s.end(nil)
+	if s.by == "" && time.Since(began) > steady {
+		one.looks.Reset() // the looker has ended, or there was none
+	}
 	if heard := watch.end(); errors.Is(context.Cause(s.ctx), errSilent) {
 		one.set(func(now *Contact) { now.Heard = heard })
 		err = errSilent
@@ -128,11 +144,17 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 				if now.Cause, now.Why = "", l.Beat.Ailing; now.Why != "" {
 					now.Cause = presence.Ailing
 				}
-				now.Asleep = l.Beat.Asleep
+				now.Asleep, now.Relays = l.Beat.Asleep, l.Beat.Relays
 			})
 		}
 		if err := calm.Wait(ctx); err != nil {
 			return lastWord, err
+		}
+		if c := l.CallBack; c != nil && one.config.CallBack != nil {
+			if err := c.Validate(); err != nil {
+				return lastWord, err
+			}
+			one.config.CallBack(one.id, *c)
 		}
 		if l.Notice == nil {
 			continue
@@ -213,8 +235,26 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		case errors.Is(err, &Problem{Code: CodeVersion}):
 			now.State, now.Cause, now.Why = presence.Unreachable, presence.OtherVersion, lost(err, lastWord)
 		}
-		now.Clock, one.conn = 0, nil
+		now.Clock, one.conn, now.By, now.Relays = 0, nil, "", false
 	})
+}
+
+// lookForAddress tries the addresses of a peer whose connection somebody passes on: seldom, and when something changed. Once one leads there, what
+// can be made anew goes that way.
+func (one *contact) lookForAddress(ctx context.Context) {
+	for {
+		if one.pause(ctx, one.looks.Next(), one.wake) {
+			one.looks.Reset()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if one.client.Direct(ctx) {
+			one.direct.Store(true)
+			one.client.cutPassedOn() // the stream, too: its end is what dials again
+			return
+		}
+	}
 }
 
 // clockOf tells by how much the clock of whoever answered is ahead of this one's, from the Date of an answer that
@@ -230,12 +270,19 @@ func clockOf(h http.Header, asked, now time.Time) (ahead time.Duration, ok bool)
 	return date.Add(time.Second / 2).Sub(middle.Round(0)), true
 }
 
+// How long after the last try the addresses of a peer are tried again while its connection is passed on.
+const (
+	directMin = 15 * time.Second
+	directMax = 5 * time.Minute
+)
+
 const helloTimeout = 12 * time.Second // from the dial to the first line
 
 // stream is a presence stream: it lives as long as the peer's daemon and the way to it.
 type stream struct {
 	hello Hello
-	conn  *net.TCPConn  // what it runs over, to ask for its round-trip time
+	conn  *net.TCPConn  // what it runs over, to ask for its round-trip time; nil when it is passed on
+	by    string        // who passes it on
 	ahead time.Duration // the peer's clock, see clockOf
 	asked time.Time
 	lines *bufio.Reader
@@ -255,6 +302,7 @@ func (c *Client) presence(ctx context.Context) (*stream, error) {
 		if t, ok := info.Conn.(*tls.Conn); ok {
 			if known, ok := t.NetConn().(*trackedConn); ok {
 				s.conn, _ = known.Conn.(*net.TCPConn)
+				s.by = known.by
 			}
 		}
 	}})

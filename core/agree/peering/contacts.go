@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kith.dev/core/agree/presence"
+	"kith.dev/core/base/backoff"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -53,6 +55,8 @@ type Contact struct {
 	Address string         // where it was reached last, else the first known
 	At      netip.AddrPort // the address of the connection there is; Address may be a name
 	RTT     time.Duration  // of the connection, smoothed by the kernel; zero when not known
+	By      string         // who passes the connection on, for people: a peer of both, or the peer itself, when it called back; "" when it was dialled
+	Relays  bool           // it passes connections on
 	Clock   time.Duration  // how far its clock is ahead of this one, to within a second, when the connection began; zero without one
 }
 
@@ -68,6 +72,10 @@ type ContactsConfig struct {
 	Log      *slog.Logger
 	// Silent is called for a peer that was reachable and neither sends heartbeats any more nor answers; may be nil.
 	Silent func(identity.ID)
+	// Ways are other ways to a target than its addresses; may be nil.
+	Ways func(identity.ID) []Way
+	// CallBack is called when a target asks for a connection, and must return at once; nil: nobody is called back.
+	CallBack func(from identity.ID, c CallBack)
 }
 
 // Contacts keep one presence stream open to each target, and so notice at once when one comes or goes. There is no polling: streams carry
@@ -93,6 +101,8 @@ type contact struct {
 	stop   context.CancelFunc // nil while not running
 	delay  time.Duration      // before the first dial
 	wake   chan struct{}      // dial now
+	direct atomic.Bool        // an address led there a moment ago, while the connection is passed on
+	looks  backoff.Doubling   // between two tries of the addresses then; grows also when they lead there for moments alone
 
 	target Target
 	now    Contact
@@ -183,17 +193,22 @@ func (one *contact) update(t Target) {
 	if one.now.Version == "" { // it has not said its own name yet
 		one.now.Name = t.Name
 	}
-	if moved && !one.now.Reachable() {
+	if moved && (!one.now.Reachable() || one.now.By != "") {
 		one.dialNow()
 	}
 }
 
 func (c *Contacts) add(t Target) *contact {
 	t.Addresses = slices.Clone(t.Addresses)
+	config := ClientConfig{Identity: c.config.Identity, Expect: t.ID, Addresses: t.Addresses, Log: c.config.Log}
+	if c.config.Ways != nil {
+		config.Ways = func() []Way { return c.config.Ways(t.ID) }
+	}
 	one := &contact{
 		Contacts: c,
 		id:       t.ID,
-		client:   NewClient(ClientConfig{Identity: c.config.Identity, Expect: t.ID, Addresses: t.Addresses, Log: c.config.Log}),
+		client:   NewClient(config),
+		looks:    backoff.Doubling{First: directMin, Most: directMax, Jitter: 0.5},
 		wake:     make(chan struct{}, 1),
 		target:   t,
 		now:      Contact{ID: t.ID, Name: t.Name, Presence: presence.Presence{State: presence.Seen, Since: time.Now(), Why: "not contacted yet"}},
@@ -232,6 +247,9 @@ func (c *Contacts) Poke(ids ...identity.ID) {
 		one, ok := c.all[id]
 		if !ok || c.ctx == nil {
 			continue
+		}
+		if one.now.By != "" {
+			one.dialNow()
 		}
 		if !one.now.Reachable() && one.conn == nil {
 			one.dialNow()

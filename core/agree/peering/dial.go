@@ -99,7 +99,9 @@ func because(err error) string {
 // trackedConn is a TCP connection to the peer; the client knows all of them, to be able to cut them.
 type trackedConn struct {
 	net.Conn
-	client *Client
+	client  *Client
+	by      string // who passes it on; "" when an address led there
+	patient bool
 }
 
 // Close is what TLS calls at the end of its own.
@@ -107,27 +109,82 @@ func (t *trackedConn) Close() error {
 	t.client.mu.Lock()
 	delete(t.client.conns, t)
 	t.client.mu.Unlock()
-	return t.Conn.Close()
+	return outermost(t.Conn).Close()
 }
 
-func (c *Client) track(raw net.Conn) (*trackedConn, error) {
+// outermost is the TCP connection below those that are passed on, whose TLS would first say goodbye, which may take seconds.
+func outermost(conn net.Conn) net.Conn {
+	for {
+		below, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = below.NetConn()
+	}
+}
+
+func (c *Client) track(raw net.Conn, by string, patient bool) (*trackedConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		raw.Close()
 		return nil, errClosed
 	}
-	t := &trackedConn{raw, c}
+	t := &trackedConn{raw, c, by, patient}
 	c.conns[t] = struct{}{}
 	return t, nil
 }
 
-// dial tries the addresses in order, the next one when the one before failed or is slow; the first that ends a
+// waysAfter is how much longer addresses are given until other ways are tried, too.
+const waysAfter = 750 * time.Millisecond
+
+// attempts are what dial tries: the addresses first, then other ways to a peer whose key is known.
+func (c *Client) attempts(ctx context.Context) (list []attempt) {
+	for _, address := range c.Addresses() {
+		list = append(list, attempt{to: address, dial: func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
+		}})
+	}
+	if expect, _ := c.Peer(); c.config.Ways != nil && !expect.IsZero() && ctx.Value(overAddresses{}) == nil {
+		for _, way := range c.config.Ways() {
+			list = append(list, attempt{to: "by " + way.By, by: way.By, dial: way.Dial})
+		}
+	}
+	return list
+}
+
+// attempt is one way to the peer.
+type attempt struct {
+	to   string // for people: an address, or who passes it on
+	by   string // "" when it is an address
+	dial func(ctx context.Context) (net.Conn, error)
+}
+
+// dial tries the attempts in order, the next one when the one before failed or is slow; the first that ends a
 // handshake with the right key wins. With no key expected yet the winner's becomes the expected one, so that all
 // that follows goes to the same peer.
 func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (net.Conn, error) {
-	addresses := c.Addresses()
-	if len(addresses) == 0 {
+	return c.race(ctx, c.attempts(ctx), protocols, patient)
+}
+
+type overAddresses struct{}
+
+// OverAddresses has calls dial addresses alone: what leads to one peer by way of another must not go by way of a third.
+func OverAddresses(ctx context.Context) context.Context {
+	return context.WithValue(ctx, overAddresses{}, true)
+}
+
+// Direct reports whether one of the peer's addresses leads to it now.
+func (c *Client) Direct(ctx context.Context) bool {
+	conn, err := c.dial(OverAddresses(ctx), []string{"http/1.1"}, false)
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
+}
+
+func (c *Client) race(ctx context.Context, attempts []attempt, protocols []string, patient bool) (net.Conn, error) {
+	if len(attempts) == 0 {
 		return nil, &UnreachableError{}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -139,21 +196,26 @@ func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (ne
 	}
 	results := make(chan result) // every attempt sends once, also after the race is over
 	try := func(n int) {
-		conn, err := c.dialOne(ctx, addresses[n], protocols, patient)
+		conn, err := c.dialOne(ctx, attempts[n], protocols, patient)
 		results <- result{n, conn, err}
 	}
-	failures := make([]AddressError, 0, len(addresses))
-	stagger := time.NewTimer(dialStagger)
+	failures := make([]AddressError, 0, len(attempts))
+	stagger := time.NewTimer(0)
 	defer stagger.Stop()
-	started, open := 1, 1
-	go try(0)
+	started, open := 0, 0
 	next := func() {
-		if started < len(addresses) {
-			go try(started)
-			started, open = started+1, open+1
-			stagger.Reset(dialStagger)
+		if started >= len(attempts) {
+			return
 		}
+		go try(started)
+		started, open = started+1, open+1
+		pause := dialStagger
+		if started < len(attempts) && attempts[started].by != "" {
+			pause = waysAfter
+		}
+		stagger.Reset(pause)
 	}
+	next()
 	for open > 0 {
 		select {
 		case <-stagger.C:
@@ -171,7 +233,7 @@ func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (ne
 				}()
 				return r.conn, nil
 			}
-			failures = append(failures, AddressError{addresses[r.n], r.err})
+			failures = append(failures, AddressError{attempts[r.n].to, r.err})
 			if ctx.Err() == nil {
 				next()
 			}
@@ -182,15 +244,15 @@ func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (ne
 	return nil, err
 }
 
-func (c *Client) dialOne(ctx context.Context, address string, protocols []string, patient bool) (*tls.Conn, error) {
+func (c *Client) dialOne(ctx context.Context, to attempt, protocols []string, patient bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	tcp, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
+	conn, err := to.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tune(tcp, patient)
-	raw, err := c.track(tcp)
+	tune(conn, patient)
+	raw, err := c.track(conn, to.by, patient)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +264,7 @@ func (c *Client) dialOne(ctx context.Context, address string, protocols []string
 		raw.Close()
 		return nil, err
 	}
-	if err := c.pin(tlsConn, address); err != nil {
+	if err := c.pin(tlsConn, to); err != nil {
 		tlsConn.Close()
 		return nil, err
 	}
@@ -210,7 +272,7 @@ func (c *Client) dialOne(ctx context.Context, address string, protocols []string
 }
 
 // pin notes whose connection it is; of several handshakes of a first contact only one key stays.
-func (c *Client) pin(tlsConn *tls.Conn, address string) error {
+func (c *Client) pin(tlsConn *tls.Conn, to attempt) error {
 	id, key, err := identity.PeerOf(tlsConn.ConnectionState())
 	if err != nil {
 		return err
@@ -223,7 +285,9 @@ func (c *Client) pin(tlsConn *tls.Conn, address string) error {
 	if !c.peer.IsZero() && c.peer != id {
 		return &identity.MismatchError{Want: c.peer, Got: id}
 	}
-	c.peer, c.key, c.good = id, key, address
+	if c.peer, c.key = id, key; to.by == "" {
+		c.good = to.to
+	}
 	return nil
 }
 

@@ -24,6 +24,8 @@ type Limits struct {
 	Strangers      int // connections of callers not recognised; when full, the oldest one goes
 	Recognised     int // connections of callers recognised
 	ConnsPerIP     int
+	PassedOn       int // connections that one peer passes on
+	PassedOnEach   int // of these, from one other peer
 	ConnsPerCaller int
 	Polls          int // long polls at once per caller
 	Presences      int // presence streams at once per caller
@@ -52,7 +54,7 @@ type Rate struct {
 }
 
 var defaultLimits = Limits{
-	Strangers: 512, Recognised: 512, ConnsPerIP: 64, ConnsPerCaller: 64,
+	Strangers: 512, Recognised: 512, ConnsPerIP: 64, PassedOn: 48, PassedOnEach: 24, ConnsPerCaller: 64,
 	Polls: 8, Presences: 4, Requests: 512,
 	ConnRate: Rate{10, 100}, IPRate: Rate{50, 250}, CallerRate: Rate{20, 100}, HeaderRate: Rate{256 << 10, 1 << 20}, AskRate: Rate{0.5, 8},
 	Questions: WindowLimit{32, 12, 10 * time.Minute}, Openings: WindowLimit{128, 32, 10 * time.Minute},

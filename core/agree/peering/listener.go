@@ -31,19 +31,23 @@ type limitedListener struct {
 	refusals *audit.Log
 	rates    *limiters[netip.Addr]
 	quit     chan struct{} // closed when the server begins to end
+	taken    chan net.Conn // see Server.Take
 
 	mu         sync.Mutex
 	open       map[*limitedConn]struct{}
 	strangers  *list.List // of *limitedConn, oldest first
 	recognised int
 	perIP      map[netip.Addr]int
+	passed     map[identity.ID]int // of those that are passed on, by who does
 }
 
 // limitedConn is one connection. Its caller is set once, by the first request.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
-	addr     netip.AddrPort
+	addr     netip.AddrPort // zero when it is passed on, for then it says nothing of the caller
+	from     netip.Addr     // what the limits for addresses go by
+	way      *passage       // nil unless it was Taken
 
 	refusals atomic.Int32
 	headers  *rate.Limiter // bytes of requests' headers, see headerSize
@@ -62,9 +66,11 @@ func newLimitedListener(listener net.Listener, limits Limits, r *audit.Log) *lim
 		Listener: listener, limits: limits, refusals: r,
 		rates:     newLimiters[netip.Addr](limits.ConnRate),
 		quit:      make(chan struct{}),
+		taken:     make(chan net.Conn),
 		open:      map[*limitedConn]struct{}{},
 		strangers: list.New(),
 		perIP:     map[netip.Addr]int{},
+		passed:    map[identity.ID]int{},
 	}
 }
 
@@ -76,7 +82,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tune(conn, false)
-		if c := l.admit(conn); c != nil {
+		if c := l.admit(conn, nil); c != nil {
 			return c, nil
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -90,16 +96,19 @@ func (l *limitedListener) refused(reason audit.Reason, addr netip.AddrPort, why 
 	l.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: reason, Addr: addr, What: "connection", Why: why})
 }
 
-func (l *limitedListener) admit(conn net.Conn) *limitedConn {
+func (l *limitedListener) admit(conn net.Conn, way *passage) *limitedConn {
 	addr := addrOf(conn)
-	ip := addr.Addr()
+	ip, most := addr.Addr(), l.limits.ConnsPerIP
+	if way.passedOn() {
+		addr, ip, most = netip.AddrPort{}, way.from(), l.limits.PassedOnEach
+	}
 	if !l.rates.allow(ip) {
 		l.refused(RefusedRate, addr, "too many new connections from this address")
 		return nil
 	}
-	c := &limitedConn{Conn: conn, listener: l, addr: addr, headers: rate.NewLimiter(rate.Limit(l.limits.HeaderRate.PerSecond), l.limits.HeaderRate.Burst)}
+	c := &limitedConn{Conn: conn, listener: l, addr: addr, from: ip, way: way, headers: rate.NewLimiter(rate.Limit(l.limits.HeaderRate.PerSecond), l.limits.HeaderRate.Burst)}
 	l.mu.Lock()
-	if l.perIP[ip] >= l.limits.ConnsPerIP {
+	if l.perIP[ip] >= most || way.passedOn() && l.passed[way.by] >= l.limits.PassedOn {
 		l.mu.Unlock()
 		l.refused(RefusedAddress, addr, "too many connections from this address")
 		return nil
@@ -110,6 +119,9 @@ func (l *limitedListener) admit(conn net.Conn) *limitedConn {
 		l.forget(oldest)
 	}
 	l.perIP[ip]++
+	if way.passedOn() {
+		l.passed[way.by]++
+	}
 	l.open[c] = struct{}{}
 	c.stranger = l.strangers.PushBack(c)
 	spare(conn, l.strangers.Len())
@@ -145,7 +157,12 @@ func (l *limitedListener) forget(c *limitedConn) {
 	} else {
 		l.recognised--
 	}
-	ip := c.addr.Addr()
+	ip := c.from
+	if c.way.passedOn() {
+		if l.passed[c.way.by]--; l.passed[c.way.by] == 0 {
+			delete(l.passed, c.way.by)
+		}
+	}
 	if l.perIP[ip]--; l.perIP[ip] == 0 {
 		delete(l.perIP, ip)
 	}

@@ -277,6 +277,8 @@ type Beat struct {
 	Ailing string `json:"ailing,omitempty"`
 	// Asleep says that its Kubernetes does not run, as nobody needs it, and starts when somebody does: a request for it only takes longer.
 	Asleep bool `json:"asleep,omitempty"`
+	// Relays: it passes connections on between the reader and its other peers.
+	Relays bool `json:"relays,omitempty"`
 }
 
 // presenceLine is a line of the presence stream; a line with none of these is passed over.
@@ -284,6 +286,8 @@ type presenceLine struct {
 	Hello  *Hello  `json:"hello,omitempty"`
 	Notice *Notice `json:"notice,omitempty"`
 	Beat   *Beat   `json:"beat,omitempty"`
+
+	CallBack *CallBack `json:"callBack,omitempty"`
 }
 
 // message is what can be decoded from the network.

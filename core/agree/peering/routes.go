@@ -104,7 +104,7 @@ func (s *Server) self() *Hello {
 // open commits to a nonce.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
 	compared := s.config.Handler.Compared(r.Context(), caller)
-	if !s.asksID.allow(caller.ID) || !compared && !s.asksIP.allow(caller.Addr.Addr()) {
+	if !s.asksID.allow(caller.ID) || !compared && !s.asksIP.allow(caller.from) {
 		return nil, &Problem{Code: CodeRateLimited, Message: "too many questions", Do: "wait a little before you ask again"}
 	}
 	if caller.ID == s.config.Identity.ID() {
@@ -159,7 +159,7 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 // spend counts an action of a stranger against its WindowLimit. When the limit for all strangers is reached the owner is notified, once per
 // window.
 func (s *Server) spend(of *windowLimiter, caller Caller, what string) (*spent, error) {
-	cost, first := of.take(caller.Addr.Addr())
+	cost, first := of.take(caller.from)
 	if cost != nil {
 		return cost, nil
 	}
@@ -284,10 +284,17 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	var asked <-chan CallBack
+	if s.config.Takes { // before the Handler hears of the stream, by which it may want to reach the caller at once
+		var leave func()
+		asked, leave = s.callBacks.subscribe(caller.ID)
+		defer leave()
+	}
 	notices := s.config.Handler.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	beat := func() bool {
 		b := s.config.Beat()
+		b.Relays = s.config.Relays
 		b.Ailing = wire.Line(b.Ailing, maxReason)
 		return send(presenceLine{Beat: &b})
 	}
@@ -332,6 +339,8 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 				acknowledged(a.ctx, conn.Conn)
 			}
 			close(a.told)
+		case c := <-asked:
+			alive = send(presenceLine{CallBack: &c})
 		case <-conn.listener.quit:
 			send(presenceLine{Notice: &Notice{Type: NoticeBye, Why: "kithd ends there"}})
 			return

@@ -47,6 +47,10 @@ type ServerConfig struct {
 	Audit  *audit.Log // of refusals; nil: one that writes to Log
 	// Woke is called some seconds after this machine was suspended, if any stream was open; may be nil.
 	Woke func()
+	// Takes: connections that were made here are served as well, see Take, and callers with a presence stream can be asked for them, see CallBack.
+	Takes bool
+	// Relays: peers that are recognised are told that this cluster passes connections on between them.
+	Relays bool
 	// Beat is asked for every Beat that is sent, and must answer at once; nil: all is well.
 	Beat func() Beat
 }
@@ -68,8 +72,9 @@ type Server struct {
 	perID      *limiters[identity.ID]
 	asksIP     *limiters[netip.Addr]
 	asksID     *limiters[identity.ID]
-	heartbeats sharedTicker                    // of streams whose callers are recognised
-	rechecks   sharedTicker                    // of the others: whether they are recognised meanwhile
+	heartbeats sharedTicker // of streams whose callers are recognised
+	rechecks   sharedTicker // of the others: whether they are recognised meanwhile
+	callBacks  callBacks
 	listener   atomic.Pointer[limitedListener] // nil before Serve
 	streams    streams
 }
@@ -151,6 +156,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(limited, "", "") }()
+	var takes sync.WaitGroup
+	if s.config.Takes {
+		takes.Go(func() { server.ServeTLS(takenListener{limited}, "", "") })
+	}
 	var err error
 	select {
 	case err = <-failed:
@@ -170,6 +179,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	done()
 	shutdown.Wait()
 	limited.closeAll()
+	takes.Wait()
 	if err == nil {
 		<-failed
 	}
@@ -216,10 +226,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		conn.Close()
 		return
 	}
+	if problem == errAnother {
+		s.note(r, caller, problem)
+		counted.tell(problem.HTTPStatus())
+		conn.Close()
+		return
+	}
 	if problem != nil { // about the connection itself
 		w.Header().Set("Connection", "close")
 	}
-	if problem == nil && strings.HasPrefix(r.URL.Path, "/kith/") && (!s.perID.allow(caller.ID) || !s.perIP.allow(caller.Addr.Addr())) {
+	if problem == nil && strings.HasPrefix(r.URL.Path, "/kith/") && (!s.perID.allow(caller.ID) || !s.perIP.allow(caller.from)) {
 		problem = &Problem{Code: CodeRateLimited, Message: "too many calls", Do: "wait, and call less often"}
 		w.Header().Set("Retry-After", "5")
 	}
@@ -258,7 +274,10 @@ func (s *Server) callerOf(conn *limitedConn, r *http.Request) (Caller, *Problem)
 	if err != nil { // the handshake would have failed
 		return Caller{Addr: conn.addr}, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	caller := Caller{ID: id, Key: key, Addr: conn.addr}
+	caller := Caller{ID: id, Key: key, Addr: conn.addr, from: conn.from}
+	if conn.way != nil && conn.way.who != id {
+		return caller, errAnother
+	}
 	if conn.refused == nil {
 		leave, ok := s.inFlight.take(id, "connections", s.limits.ConnsPerCaller)
 		if !ok {
@@ -348,7 +367,9 @@ func (h handshakeLog) Write(line []byte) (int, error) {
 type Caller struct {
 	ID   identity.ID
 	Key  ed25519.PublicKey
-	Addr netip.AddrPort
+	Addr netip.AddrPort // zero when a peer passes the connection on
+
+	from netip.Addr // see limitedConn
 }
 
 // Handler answers the calls of peers; core/agree/relations/provider implements it.

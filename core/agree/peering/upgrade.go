@@ -54,12 +54,19 @@ func upgrade(conn net.Conn, req *http.Request, protocol string) (net.Conn, error
 	return nil, readProblem(resp)
 }
 
+// Upgrades reports whether a request asks for an upgrade to the protocol, before anything is done for it; the error is the answer when it does not.
+func Upgrades(r *http.Request, protocol string) error {
+	if r.Header.Get("Upgrade") != protocol || r.ProtoMajor != 1 {
+		return Refuse(CodeBadRequest, "this call is an upgrade to "+protocol+", by HTTP/1.1", "")
+	}
+	return nil
+}
+
 // Upgraded answers a request of Upgrade, and gives the connection, which is the handler's from then on. After an error nothing is left to answer.
 func Upgraded(w http.ResponseWriter, r *http.Request, protocol string) (net.Conn, error) {
-	if r.Header.Get("Upgrade") != protocol || r.ProtoMajor != 1 {
-		p := Refuse(CodeBadRequest, "this call is an upgrade to "+protocol+", by HTTP/1.1", "")
-		WriteProblem(w, p)
-		return nil, p
+	if err := Upgrades(r, protocol); err != nil {
+		WriteProblem(w, err)
+		return nil, err
 	}
 	conn, rest, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -77,5 +84,8 @@ type buffered struct {
 	net.Conn
 	in *bufio.Reader
 }
+
+// NetConn is what is below.
+func (b *buffered) NetConn() net.Conn { return b.Conn }
 
 func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }

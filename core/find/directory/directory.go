@@ -117,7 +117,7 @@ func (d *Directory) Remember(peer *v1alpha1.Peer) {
 func (d *Directory) Called(id identity.ID, from netip.Addr) {
 	from = from.Unmap()
 	d.mu.Lock()
-	same := d.called[id] == from || from.IsLinkLocalUnicast()
+	same := d.called[id] == from || from.IsLinkLocalUnicast() || !from.IsValid() // of who comes by way of another there is none
 	if !same {
 		d.called[id] = from
 	}

@@ -73,6 +73,10 @@ type route struct {
 	life   liveness
 	whole  bool // WireGuard and the kernel have all of it
 	direct []*directWay
+
+	carrier *carrier // nil while none carries its packets
+	lost    bool     // it had one in use that ended, and nothing came since it had received so many bytes
+	lostAt  uint64
 }
 
 // New checks the configuration; nothing is touched before Run.

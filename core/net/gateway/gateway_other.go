@@ -4,6 +4,8 @@ package gateway
 
 import (
 	"context"
+	"net"
+	"net/netip"
 	"runtime"
 	"time"
 )
@@ -32,6 +34,15 @@ func (*wireguard) stats() map[Key]Stats      { return nil }
 func (*Gateway) syncLocked() error                       { return errNoTunnel }
 func (*Gateway) greet(Peer)                              {}
 func (*Gateway) watch(context.Context, *wireguard) error { return errNoTunnel }
+
+// carrier is a connection that carries packets: there is none.
+type carrier struct{ at netip.AddrPort }
+
+// Carry has packets go over a connection: there are none.
+func (*Gateway) Carry(_ context.Context, _ string, over net.Conn, _ []netip.AddrPort, _, _ bool) error {
+	over.Close()
+	return errNoTunnel
+}
 
 // RTT measures the round trip through the tunnel: there is none.
 func (*Gateway) RTT(context.Context, string) (time.Duration, error) { return 0, errNoTunnel }

@@ -51,7 +51,9 @@ type order struct {
 	Do   string // set, remove, peer, stats, drops, rtt, taken, told, overlaps
 	Peer Peer
 	ID   string
-	Size int // of an echo; 0 is the least
+	Size int    // of an echo; 0 is the least
+	At   string // of a carrier: where to listen or dial
+	Seen []netip.AddrPort
 }
 
 type answer struct {
@@ -144,6 +146,11 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 			case <-timeout:
 				err = errors.New("nothing is told of overlaps")
 			}
+		}
+	case "carry": // over a connection to At, until the process ends
+		var over net.Conn
+		if over, err = net.Dial("tcp", o.At); err == nil {
+			go g.Carry(context.Background(), o.ID, over, o.Seen, true, true)
 		}
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)

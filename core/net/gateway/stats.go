@@ -20,6 +20,8 @@ type Stats struct {
 	MTU            int            // for packets to it
 	Off            string         // why there is no device, for people; empty while there is one, and before anybody tried
 	Direct         []DirectStats  // ways past it, for its guests here
+	Carried        bool           // packets go over a connection (Gateway.Carry), and not by UDP; Endpoint is where it was said to be
+	Carrier        bool           // there is such a connection, which is used when UDP does not lead there any more
 }
 
 // Why tells, for people, why the tunnel is not up; empty when it is.
@@ -75,7 +77,13 @@ func (g *Gateway) statsLocked() map[string]Stats {
 			r.life.note(s.Received, time.Now())
 			s.Heard, s.Up = r.life.heard, s.Up && !r.life.silent()
 		}
-		if !s.Endpoint.IsValid() {
+		if c := r.carrier; c != nil {
+			s.Carrier, s.Carried = true, s.Endpoint == c.at
+		}
+		if r.lost = r.lost && r.carrier == nil && s.Received == r.lostAt; r.lost {
+			s.Up = false
+		}
+		if s.Carried || !s.Endpoint.IsValid() {
 			s.Endpoint = r.Endpoint
 		}
 		out[id] = s

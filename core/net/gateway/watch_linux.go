@@ -100,6 +100,9 @@ func (g *Gateway) refresh(w *wireguard, seen *watcher) (complete bool) {
 	seen.last = now
 	paths, moved := map[Key]string{}, seen.stale
 	for k, endpoint := range w.endpoints() {
+		if g.carries(endpoint) { // whose connection has a way of its own
+			continue
+		}
 		paths[k] = hostnet.Way(endpoint.Addr())
 		if was, ok := seen.paths[k]; ok && was != paths[k] {
 			moved = true

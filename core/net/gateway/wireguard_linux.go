@@ -28,6 +28,7 @@ type wireguard struct {
 	told   map[Key]remote  // what WireGuard has
 	kept   map[Key]bool    // whom WireGuard was told to keep alive
 	tap    *tap
+	bind   *bind
 }
 
 func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireguard, error) {
@@ -42,8 +43,9 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 	t.Device = native
 	t.outbound, t.inbound = newInFlight(), newInFlight()
 	tooBig := make(chan struct{}, 1)
-	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
-	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, told: map[Key]remote{}, kept: map[Key]bool{}, tap: t}
+	socket := newBind(tooBig, shook, t.outbound, t.inbound)
+	dev := device.NewDevice(t, socket, deviceLog(cfg.Log))
+	w := &wireguard{dev: dev, bind: socket, port: cfg.ListenPort, tooBig: tooBig, told: map[Key]remote{}, kept: map[Key]bool{}, tap: t}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
 	if err = dev.IpcSet(settings); err != nil {
 		err = fmt.Errorf("configure WireGuard: %w", err)

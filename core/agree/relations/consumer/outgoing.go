@@ -77,7 +77,10 @@ func (r *Consumer) keep(ctx context.Context, peer *v1alpha1.Peer, contact peerin
 			record.Step(&s.Outgoing, peering.EventSigned, "")
 			record.Step(&s.Outgoing, peering.EventLinkUp, "")
 		}
-		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.At.String()
+		s.Outgoing.Contract, s.Node = ctr.Name, node
+		if contact.At.IsValid() { // else it is passed on, and what is known of a way by UDP stays
+			s.Endpoint = contact.At.String()
+		}
 	}); err != nil {
 		return 0, err
 	}

@@ -366,6 +366,9 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	if at.IsValid() { // else it is waited for; a link-local one has this host's zone, for it is that of a connection, and not of the peer's telling
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
+	if was := peer.Status.Network; network.Endpoint == "" && was != nil && was.PublicKey == theirs.PublicKey {
+		network.Endpoint = was.Endpoint // of a message that somebody passed on: what is known stays
+	}
 	for _, r := range theirs.Space {
 		network.Space = append(network.Space, r.String())
 	}

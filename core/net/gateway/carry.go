@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"kith.dev/core/net/netplan"
+)
+
+// Where UDP does not lead to a peer, a connection with it carries what WireGuard sends: frames of a kind, a length and so many bytes.
+type frameKind byte
+
+const (
+	framePacket    frameKind = 1 // a message of WireGuard
+	frameEndpoints frameKind = 2 // where the sender's WireGuard was seen, one endpoint a line: to be tried
+)
+
+// Bounds of frames. A message of WireGuard is as large as an outer packet on Ethernet at most.
+const (
+	minPacketFrame    = 32 // a keepalive, the smallest of them
+	maxPacketFrame    = 1500
+	maxEndpointsFrame = 256
+	frameHeader       = 3
+)
+
+// appendFrame writes a frame behind b.
+func appendFrame(b []byte, kind frameKind, content []byte) []byte {
+	b = append(b, byte(kind))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(content)))
+	return append(b, content...)
+}
+
+// readFrame reads a frame into buf, which has room for the largest. An error is the end: nothing behind it can be told apart.
+func readFrame(in *bufio.Reader, buf []byte) (kind frameKind, content []byte, err error) {
+	var head [frameHeader]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return 0, nil, err
+	}
+	kind, most := frameKind(head[0]), 0
+	switch kind {
+	case framePacket:
+		most = maxPacketFrame
+	case frameEndpoints:
+		most = maxEndpointsFrame
+	default:
+		return 0, nil, fmt.Errorf("a frame of kind %d, which there is not", kind)
+	}
+	n := int(binary.BigEndian.Uint16(head[1:]))
+	if kind == framePacket && n < minPacketFrame {
+		return 0, nil, fmt.Errorf("a packet of %d bytes, which is no message of WireGuard", n)
+	}
+	if n > most {
+		return 0, nil, fmt.Errorf("a frame of kind %d has %d bytes, at most %d are taken", kind, n, most)
+	}
+	content = buf[:n]
+	_, err = io.ReadFull(in, content)
+	return kind, content, err
+}
+
+// shared are the addresses that carriers have behind their routers (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// mayTry reports whether an address of a peer's telling is that of one place for all, or of a network this host is in.
+func mayTry(a netip.Addr, lan []netip.Prefix) bool {
+	if slices.ContainsFunc(lan, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return true
+	}
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !shared.Contains(a)
+}
+
+// formatEndpoints is the content of a frame of endpoints.
+func formatEndpoints(list []netip.AddrPort) []byte {
+	var b []byte
+	for _, e := range list[:min(len(list), netplan.MaxEndpoints)] {
+		b = append(e.AppendTo(b), '\n')
+	}
+	return b
+}
+
+// parseEndpoints are those of a peer's telling that may be tried; what leads nowhere is left out.
+func parseEndpoints(content []byte) (list []netip.AddrPort) {
+	for line := range strings.Lines(string(content)) {
+		e, err := netip.ParseAddrPort(strings.TrimSpace(line))
+		if err == nil && netplan.CheckEndpoint(e) == nil && len(list) < netplan.MaxEndpoints {
+			list = append(list, e)
+		}
+	}
+	return list
+}
