@@ -20,8 +20,9 @@ const (
 	loginPath    = dbus.ObjectPath("/org/freedesktop/login1")
 	loginManager = "org.freedesktop.login1.Manager"
 	// desktop is the seat that a machine's own screen and keyboard belong to, and the only one that its owner is at (sd-login(3)).
-	desktop     = dbus.ObjectPath("/org/freedesktop/login1/seat/seat0")
-	desktopSeat = "org.freedesktop.login1.Seat"
+	desktop      = dbus.ObjectPath("/org/freedesktop/login1/seat/seat0")
+	desktopSeat  = "org.freedesktop.login1.Seat"
+	loginSession = "org.freedesktop.login1.Session"
 
 	network     = "org.freedesktop.NetworkManager"
 	networkPath = dbus.ObjectPath("/org/freedesktop/NetworkManager")
@@ -161,6 +162,11 @@ func (b *bus) inhibit(ctx context.Context) (io.Closer, error) {
 
 // readIdle reads since when nobody uses the desktop.
 func (b *bus) readIdle(ctx context.Context) {
+	var shown struct { // the session on the screen
+		ID   string
+		Path dbus.ObjectPath
+	}
+	var kind string
 	var idle bool
 	var micros uint64
 	why := ""
@@ -172,6 +178,15 @@ func (b *bus) readIdle(ctx context.Context) {
 	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleSinceHint", &micros); err != nil {
 		why = "logind does not say since when"
 		b.cfg.Log.Debug(why, "err", err)
+	} else if err := b.property(ctx, login, desktop, desktopSeat, "ActiveSession", &shown); err != nil {
+		why = "logind does not say what is on the screen"
+		b.cfg.Log.Debug(why, "err", err)
+	} else if shown.ID == "" { // nobody is logged in there
+	} else if err := b.property(ctx, login, shown.Path, loginSession, "Type", &kind); err != nil {
+		why = "logind does not say what is on the screen"
+		b.cfg.Log.Debug(why, "err", err)
+	} else if kind != "x11" && kind != "wayland" && kind != "mir" { // of others logind goes by their terminal's time of access, and sends no signal
+		why = "a text console is on the screen, and logind does not tell when that is used"
 	}
 	var since time.Time
 	if idle && why == "" {

@@ -158,6 +158,18 @@ func TestWhetherSomebodyUsesTheDesktop(t *testing.T) {
 	w.becomes(t, "nobody uses it", func(s State) bool { return s.IdleUnknown == "" && s.IdleSince.Equal(since) })
 	m.Update(t, seat, desktopSeat, map[string]any{"IdleHint": false, "IdleSinceHint": uint64(time.Now().UnixMicro())})
 	w.becomes(t, "somebody is back", func(s State) bool { return s.IdleUnknown == "" && s.IdleSince.IsZero() })
+
+	var session dbus.ObjectPath
+	if err := m.Call(t, "org.freedesktop.DBus.Mock.AddSession", "c1", "seat0", uint32(1000), "alice", true).Store(&session); err != nil {
+		t.Fatal(err)
+	}
+	for kind, known := range map[string]bool{"tty": false, "x11": true, "wayland": true, "unspecified": false} {
+		m.Update(t, b.Connect(t).Object(login, session), loginSession, map[string]any{"Type": kind})
+		m.Update(t, seat, desktopSeat, map[string]any{"IdleHint": true, "IdleSinceHint": uint64(since.UnixMicro())})
+		w.becomes(t, "on the screen is "+kind, func(s State) bool {
+			return known == (s.IdleUnknown == "") && known == s.IdleSince.Equal(since)
+		})
+	}
 }
 
 func TestWhetherTheNetworkIsMetered(t *testing.T) {
