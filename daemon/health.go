@@ -55,6 +55,15 @@ func (d *Daemon) used() sharing.Laptop {
 	}
 }
 
+// sleeps tells peers that this laptop goes to sleep. They take it for the word of all nodes here, so where others go on nothing is said.
+func (d *Daemon) sleeps(ctx context.Context) {
+	if d.seen().Several(ctx) {
+		d.log.Info("peers are not told that this machine goes to sleep: guests may run on other nodes, which go on")
+		return
+	}
+	d.peerAPI.Announce(ctx, peering.NoticeSuspending)
+}
+
 // awakeTime bounds how long it is tried to tell a peer that this laptop is awake again: who does not hear it finds out by the next call.
 const awakeTime = 5 * time.Second
 

@@ -125,19 +125,38 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 	}
 }
 
+// Several reports whether guests may run on other nodes, too: what is said of this machine is not so of them. Where there is no cluster, or it does
+// not say, they may not.
+func (c *Cluster) Several(ctx context.Context) bool {
+	if c == nil {
+		return false
+	}
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes); err != nil {
+		return false
+	}
+	fenced := 0
+	for i := range nodes.Items {
+		if v1alpha1.Fenced(&nodes.Items[i]) {
+			fenced++
+		}
+	}
+	return fenced > 1
+}
+
 // checkLaptop tells whether peers hear before this machine is suspended, and which conditions of policies it does not know enough for.
-func (b *Backend) checkLaptop(_ context.Context, report func(api.Finding)) {
+func (b *Backend) checkLaptop(ctx context.Context, report func(api.Finding)) {
 	if runtime.GOOS != "linux" || b.Laptop == nil {
 		return
 	}
-	is := b.Laptop.Now()
+	is, c := b.Laptop.Now(), b.Cluster()
 	told := api.Finding{Area: api.AreaDaemon, Name: "sleep", State: api.CheckOK, What: "peers are told before this machine is suspended"}
-	if !is.Locked {
-		told.What = "peers find out by its silence, within 12 s, when this machine is suspended"
-		told.Why = "logind, which would let kithd tell them before, gives no delay lock, or does not run here"
+	if silent := "peers find out by its silence, within 12 s, when this machine is suspended"; c.Several(ctx) {
+		told.What, told.Why = silent, "they are not told before, since guests may run on other nodes, which go on"
+	} else if !is.Locked {
+		told.What, told.Why = silent, "logind, which would let kithd tell them before, gives no delay lock, or does not run here"
 	}
 	report(told)
-	c := b.Cluster()
 	if c == nil {
 		return
 	}
