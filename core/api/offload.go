@@ -41,7 +41,7 @@ type WhenAsleep string
 const (
 	AsleepUsual WhenAsleep = ""     // they wait for as long as for any node that is not ready
 	AsleepWait  WhenAsleep = "wait" // however long it takes
-	AsleepMove  WhenAsleep = "move" // they are evicted at once, if a controller makes them again
+	AsleepMove  WhenAsleep = "move" // they are evicted, if a controller makes them again
 )
 
 // Offload is a namespace whose pods may run at peers.

@@ -109,7 +109,7 @@ type WhenAsleep string
 const (
 	// AsleepWait: pods that are made from then on wait at a node that is not ready however long that takes, unless they say otherwise.
 	AsleepWait WhenAsleep = "Wait"
-	// AsleepMove: those that a controller makes again are evicted at once.
+	// AsleepMove: those that a controller makes again are evicted.
 	AsleepMove WhenAsleep = "Move"
 )
 
