@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -162,11 +163,6 @@ func (b *bus) inhibit(ctx context.Context) (io.Closer, error) {
 
 // readIdle reads since when nobody uses the desktop.
 func (b *bus) readIdle(ctx context.Context) {
-	var shown struct { // the session on the screen
-		ID   string
-		Path dbus.ObjectPath
-	}
-	var kind string
 	var idle bool
 	var micros uint64
 	why := ""
@@ -178,14 +174,10 @@ func (b *bus) readIdle(ctx context.Context) {
 	} else if err := b.property(ctx, login, desktop, desktopSeat, "IdleSinceHint", &micros); err != nil {
 		why = "logind does not say since when"
 		b.cfg.Log.Debug(why, "err", err)
-	} else if err := b.property(ctx, login, desktop, desktopSeat, "ActiveSession", &shown); err != nil {
+	} else if kind, err := b.onScreen(ctx); err != nil {
 		why = "logind does not say what is on the screen"
 		b.cfg.Log.Debug(why, "err", err)
-	} else if shown.ID == "" { // nobody is logged in there
-	} else if err := b.property(ctx, login, shown.Path, loginSession, "Type", &kind); err != nil {
-		why = "logind does not say what is on the screen"
-		b.cfg.Log.Debug(why, "err", err)
-	} else if kind != "x11" && kind != "wayland" && kind != "mir" { // of others logind goes by their terminal's time of access, and sends no signal
+	} else if !slices.Contains([]string{"", "x11", "wayland", "mir"}, kind) { // logind goes by the terminal's time of access, and sends no signal
 		why = "a text console is on the screen, and logind does not tell when that is used"
 	}
 	var since time.Time
@@ -193,6 +185,19 @@ func (b *bus) readIdle(ctx context.Context) {
 		since = time.UnixMicro(int64(min(micros, 1<<62)))
 	}
 	b.set(func(now *State) { now.IdleSince, now.IdleUnknown = since, why })
+}
+
+// onScreen is the type of the session that the desktop shows; "" where nobody is logged in.
+func (b *bus) onScreen(ctx context.Context) (kind string, err error) {
+	var shown struct {
+		ID   string
+		Path dbus.ObjectPath
+	}
+	if err := b.property(ctx, login, desktop, desktopSeat, "ActiveSession", &shown); err != nil || shown.ID == "" {
+		return "", err
+	}
+	err = b.property(ctx, login, shown.Path, loginSession, "Type", &kind)
+	return kind, err
 }
 
 // askMetered asks whether the network is paid for by the amount.
