@@ -116,6 +116,9 @@ func (c *Controller) ofClaim(ctx context.Context, claim *corev1.PersistentVolume
 	if !ok || namespace != Namespace || v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner {
 		return nil, &unfitError{fmt.Sprintf("dataSource: claim %s is of another class than kith: make this one of that class, too", name)}
 	}
+	if on := hostOf(&v); c.node != "" && on != c.node {
+		return nil, &unfitError{fmt.Sprintf("dataSource: the volume of claim %s is on node %s, and volumes are copied on %s alone", name, on, c.node)}
+	}
 	if err := large(claim, v.Spec.Capacity[corev1.ResourceStorage]); err != nil {
 		return nil, err
 	}

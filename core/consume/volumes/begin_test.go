@@ -106,6 +106,16 @@ func TestAClaimThatBeginsWithAnother(t *testing.T) {
 	}
 }
 
+// onNode is the volume of a claim of class kith, of a folder on a node.
+func onNode(node string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-old", Annotations: map[string]string{annotationBacking: Namespace + "/pvc-old", annotationProvisionedBy: v1alpha1.StorageProvisioner}},
+		Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}}},
+	}
+}
+
 // What a claim cannot begin with is said of it, and no volume is made that is empty.
 func TestWhatAClaimCannotBeginWith(t *testing.T) {
 	bound := func(v *corev1.PersistentVolume) []client.Object {
@@ -135,6 +145,7 @@ func TestWhatAClaimCannotBeginWith(t *testing.T) {
 		"another class behind":   {claim: snapshot, there: []client.Object{taken("monday", true)}, foreign: true, final: true, word: "make the claim of class local-path itself"},
 		"a claim at a peer":      {claim: claim, there: bound(there), final: true, word: "is at bob, and volumes are copied at home alone: `kith volume move shop/old --to home`"},
 		"a claim of another one": {claim: claim, there: bound(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}), final: true, word: "claim old is of another class than kith"},
+		"a claim on a node":      {claim: claim, there: bound(onNode("carl")), final: true, word: "is on node carl, and volumes are copied on alice alone"},
 		"a claim without volume": {claim: claim, there: []client.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old"}}}, word: "claim old has no volume yet"},
 	} {
 		h := newHome(t, append(c.there, c.claim.DeepCopy())...)

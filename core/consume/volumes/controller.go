@@ -82,7 +82,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-claims").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(claims)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(inFront), builder.WithPredicates(bound)).
 		WithOptions(options).Complete(reconcile.Func(c.claim)); err != nil {
+		return err
+	}
+	if err := c.watchBehind(mgr, options); err != nil {
 		return err
 	}
 	larger := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -144,7 +148,7 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	volume, node, err := c.provide(ctx, &claim, name, of, node, policy)
 	switch {
 	case errors.Is(err, errPending):
-		return ctrl.Result{RequeueAfter: pendingPause}, nil
+		return ctrl.Result{RequeueAfter: waitingPause}, c.sayWhy(ctx, &claim, node)
 	case err != nil:
 		c.events.Eventf(&claim, nil, corev1.EventTypeWarning, "ProvisioningFailed", "Provision", "no volume at %s: %s", node, said(err))
 		if _, nowhere := errors.AsType[*unfitError](err); nowhere {
@@ -332,7 +336,7 @@ func (c *Controller) backed(ctx context.Context, claim *corev1.PersistentVolumeC
 		back = corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
-				Annotations: map[string]string{annotationSelectedNode: node, "kith.dev/claim": claim.Namespace + "/" + claim.Name},
+				Annotations: map[string]string{annotationSelectedNode: node, annotationClaim: claim.Namespace + "/" + claim.Name},
 			},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, StorageClassName: &class.Name,

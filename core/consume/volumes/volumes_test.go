@@ -81,7 +81,8 @@ func newHome(t *testing.T, objects ...client.Object) *home {
 	}
 	local := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{annotationDefault: "true"}}, Provisioner: "example.com/local"}
 	objects = append(objects, node("alice", ""), node("kith-bob", "bob"), node("kith-carol", "carol"), local, Objects()[0])
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+		WithIndex(&corev1.Event{}, eventOf, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 	h := &home{T: t, peers: &peers{}}
 	h.Controller = New(c, c, h.peers, "alice", slog.New(slog.DiscardHandler))
 	h.events = &events.FakeRecorder{Events: make(chan string, 100)}
