@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +105,7 @@ func (s *snapshotter) adopt(ctx context.Context, content *snapshotv1.Content) er
 	} else if is, err := s.snapshotAt(handle); err != nil {
 		why = fmt.Sprintf("there is no snapshot %q here", handle)
 	} else {
-		status.Ready, status.CreationTime = true, is.ModTime().UnixNano()
+		status.Ready, status.CreationTime, status.RestoreSize = true, is.ModTime().UnixNano(), s.sizeOf(handle)
 	}
 	if why != "" {
 		if no := content.Status.Error; no != nil && no.Message == why {
@@ -121,6 +122,26 @@ func (s *snapshotter) snapshotAt(handle string) (os.FileInfo, error) {
 		return nil, err
 	}
 	return os.Lstat(path)
+}
+
+func writeSize(path string, size int64) error {
+	if err := os.WriteFile(path, strconv.AppendInt(nil, size, 10), 0o600); err != nil {
+		return err
+	}
+	return syncFile(path)
+}
+
+// sizeOf is how large the volume was of a snapshot that is there; nil where that was not noted.
+func (s *snapshotter) sizeOf(handle string) *int64 {
+	text, err := os.ReadFile(filepath.Join(s.at, handle, sizeBeside))
+	if err != nil {
+		return nil
+	}
+	size, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &size
 }
 
 // handleOf names the folder of a content.

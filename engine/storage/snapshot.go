@@ -43,8 +43,11 @@ type snapshotter struct {
 	stop   context.CancelCauseFunc
 }
 
-// inSnapshot is where the files of a snapshot are in its folder, whose own time is their moment.
-const inSnapshot = "data"
+// inSnapshot is where the files of a snapshot are in its folder, whose own time is their moment; beside them is how large their volume was, in bytes.
+const (
+	inSnapshot = "data"
+	sizeBeside = "size"
+)
 
 // asked is a VolumeSnapshot, or a VolumeSnapshotContent, which has no namespace.
 type asked = cache.ObjectName
@@ -204,11 +207,11 @@ func (s *snapshotter) make(ctx context.Context, snap *snapshotv1.Snapshot) error
 		return err
 	}
 	if !content.Status.Ready {
-		moment, err := s.files(ctx, snap, content.Name, folder)
+		size := volume.Spec.Capacity[corev1.ResourceStorage]
+		moment, err := s.files(ctx, snap, content.Name, folder, size.Value())
 		if err != nil {
 			return err
 		}
-		size := volume.Spec.Capacity[corev1.ResourceStorage]
 		content.Status = snapshotv1.ContentStatus{Handle: content.Name, CreationTime: moment.UnixNano(), RestoreSize: new(size.Value()), Ready: true}
 		if err := s.status(ctx, snapshotv1.Contents, &content.ObjectMeta, content.Status); err != nil {
 			return err
@@ -321,8 +324,8 @@ func (s *snapshotter) contentOf(ctx context.Context, snap *snapshotv1.Snapshot, 
 	return snapshotv1.Read[snapshotv1.Content](made)
 }
 
-// files copies a folder into a snapshot, unless it has it whole, and gives the moment of that.
-func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, handle, folder string) (time.Time, error) {
+// files copies a folder, of a volume of so many bytes, into a snapshot, unless it has it whole, and gives the moment of that.
+func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, handle, folder string, size int64) (time.Time, error) {
 	path := filepath.Join(s.at, handle)
 	if is, err := os.Lstat(path); err == nil {
 		return is.ModTime(), nil // it ended between the files and the word of them
@@ -350,6 +353,9 @@ func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, hand
 		return time.Time{}, err
 	}
 	moment, err := s.copyFolder(ctx, folder, filepath.Join(half, inSnapshot), func(ctx context.Context) ([]types.UID, error) { return s.usersOf(ctx, folder) })
+	if err == nil {
+		err = writeSize(filepath.Join(half, sizeBeside), size)
+	}
 	if err == nil {
 		err = errors.Join(os.Chtimes(half, moment, moment), syncFile(half))
 	}

@@ -450,6 +450,22 @@ func TestFilesThatTwoContentsName(t *testing.T) {
 	}
 }
 
+// What was retained is as large as it was when it is had again.
+func TestWhatIsHadAgainIsAsLargeAsItWas(t *testing.T) {
+	s := newShop(t)
+	s.wants(ofData)
+	if _, err := s.look(); err != nil {
+		t.Fatal(err)
+	}
+	s.contentNamed("mine", snapshotv1.Driver, snapshotv1.ContentSource{Snapshot: "snapcontent-1"})
+	if err := s.content(t.Context(), "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := get[snapshotv1.Content](t.Context(), s.kinds, snapshotv1.Contents, asked{Name: "mine"}); err != nil || !c.Status.Ready || c.Status.RestoreSize == nil || *c.Status.RestoreSize != 1<<30 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // A content of a volume that somebody else made is never ready, and says so.
 func TestAContentOfAVolumeSaysThatItIsNone(t *testing.T) {
 	s := newShop(t)
