@@ -15,9 +15,9 @@ const maxWhy = 256
 
 // partsChanged tells a consumer among whom its contract is divided now.
 func (v *views) partsChanged(consumerID string) {
-	parts := v.contracts.PartsOf(consumerID)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	parts := v.contracts.PartsOf(consumerID) // under the lock: of two that are told at once the later counts
 	for _, one := range v.open[consumerID] {
 		one.put(partsRef, partsLine(parts), len(parts) == 0)
 	}

@@ -173,10 +173,10 @@ func (v *views) fill(consumerID string, one *stream) {
 			}
 		}
 	}
+	v.mu.Lock() // or what is read now may be queued after what partsChanged read later
 	if parts := v.contracts.PartsOf(consumerID); len(parts) > 0 {
 		one.put(partsRef, partsLine(parts), false)
 	}
-	v.mu.Lock()
 	if v.closed != "" {
 		one.put(closedRef, closedLine(v.closed), false)
 	}
