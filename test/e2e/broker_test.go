@@ -328,7 +328,7 @@ func (b *brokered) nodes(t *testing.T) map[string]string {
 // are waits until alice's nodes of others are these, ready or with that reason.
 func (b *brokered) are(t *testing.T, want map[string]string) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("her nodes of others are %v", want), func() string {
+	eventually(t, 3*time.Minute, fmt.Sprintf("her nodes of others are %v", want), func() string {
 		if got := b.nodes(t); !maps.Equal(got, want) {
 			return fmt.Sprint(got)
 		}

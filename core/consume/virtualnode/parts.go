@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,14 @@ import (
 // partRetires bounds how long pods may take to leave the node of a provider that the peer tells of no more; then they are deleted, as from a peer.
 const partRetires = 90 * time.Second
 
+const (
+	// partBlinks is how long the peer may tell nothing of a provider before its node retires. Until then the node is not ready, which keeps new pods off
+	// and ends none, and ready again as soon as it is told of.
+	partBlinks = time.Minute
+	// partEvery is how often a provider becomes a node beyond the first remote.MaxParts: the peer may tell of others at each moment.
+	partEvery = time.Minute
+)
+
 // part is a provider behind the peer, which is a broker that tells of each of its own, as a node. What goes on there goes by way of the peer, in the same
 // twins: a part has a Node object and the watch of the pods bound to it, and everything else of its pods is the Node's.
 type part struct {
@@ -39,7 +48,10 @@ type part struct {
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	ending bool // under the lock of the Node: the node goes
+
+	// Under the lock of the Node.
+	gone   time.Time // since when the peer tells nothing of it; zero when it does
+	ending bool      // the node goes
 }
 
 // HomePods are the pods of home that are bound to a node.
@@ -303,26 +315,36 @@ func (n *Node) keepParts(ctx context.Context, version string) {
 	case <-ctx.Done():
 		return
 	}
+	starts := rate.NewLimiter(rate.Every(partEvery), remote.MaxParts)
 	for {
 		changed := n.divided.Wait()
-		n.settleParts(ctx, &running, version)
+		var later <-chan time.Time
+		if again := n.settleParts(ctx, &running, version, starts); again > 0 {
+			later = time.After(again)
+		}
 		select {
 		case <-changed:
+		case <-later:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// settleParts starts the parts that there are to be, and ends the others.
-func (n *Node) settleParts(ctx context.Context, running *sync.WaitGroup, version string) {
+// settleParts starts the parts that there are to be, no more at once than starts allows, and ends the others. again is after what time there is more to do;
+// zero when there is not.
+func (n *Node) settleParts(ctx context.Context, running *sync.WaitGroup, version string, starts *rate.Limiter) (again time.Duration) {
 	told := n.view.Parts()
 	for _, is := range told {
 		if is.ID == n.cfg.PeerID || n.allParts()[is.ID] != nil || n.leaving.Load() {
 			continue
 		}
 		id, err := identity.ParseID(is.ID)
-		if err != nil {
+		if err != nil || len(n.allParts()) >= remote.MaxParts { // one that ends brings us back
+			continue
+		}
+		if !starts.Allow() {
+			again = partEvery
 			continue
 		}
 		p := n.newPart(is.ID, record.NameFor(id, cmp.Or(is.Name, id.Short()), func(name string) bool {
@@ -338,14 +360,26 @@ func (n *Node) settleParts(ctx context.Context, running *sync.WaitGroup, version
 		i := slices.IndexFunc(told, func(is remote.Part) bool { return is.ID == id })
 		n.mu.Lock()
 		granted, common := n.granted, n.state.labels
-		ends := i < 0 && !p.ending
+		switch {
+		case i >= 0:
+			p.gone = time.Time{}
+		case p.gone.IsZero():
+			p.gone = time.Now()
+		}
+		left := partBlinks - time.Since(p.gone)
+		waits := i < 0 && !p.ending && left > 0
+		ends := i < 0 && !p.ending && !waits
 		p.ending = p.ending || ends
 		n.mu.Unlock()
+		if waits && (again == 0 || left < again) {
+			again = left
+		}
 		p.set(n.cfg.PeerName, common, granted, told, i)
 		if ends {
 			running.Go(func() { n.endPart(ctx, p) })
 		}
 	}
+	return again
 }
 
 // startPart runs a part until its cancel is called, or ctx ends.

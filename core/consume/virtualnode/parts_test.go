@@ -120,8 +120,10 @@ func TestEachProviderBehindAPeerIsANode(t *testing.T) {
 		s.say(partsLine(t, cpuOf(bobsID, "", "1"), away, cpuOf(davesID, "carol-s", "1k")))
 		s.shows("kith-bob.carol-s 500m ProviderAway, kith-bob.carol-s-" + strings.ToLower(identity.ID{4}.Short()) + " 2")
 		s.say(partsLine(t, cpuOf(bobsID, "", "1"), cpuOf(carolsID, "another name", "1")))
+		time.Sleep(partBlinks)
 		s.shows("kith-bob.carol-s 1")
 		s.say(partsLine(t))
+		time.Sleep(partBlinks)
 		s.shows("")
 		if own := s.own(); own != "2" || len(s.node.allParts()) > 0 {
 			t.Errorf("the peer's own node has %s, and these are left: %v", own, s.node.allParts())
@@ -191,6 +193,7 @@ func TestAnEarlierRunsNodesAreKept(t *testing.T) {
 		s.say(partsLine(t, cpuOf(bobsID, "", "1"), cpuOf(carolsID, "carol", "1"), cpuOf(davesID, "dave", "1")), synced)
 		s.shows("kith-bob.carol 1")
 		s.say(partsLine(t))
+		time.Sleep(partBlinks)
 		s.shows("")
 		cancel()
 		<-done

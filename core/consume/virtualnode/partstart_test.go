@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kith.dev/core/consume/remote"
+	"kith.dev/core/trust/identity"
 )
 
 // TestAPartThatCannotStartHoldsNothingUp: its pods are seen whatever becomes of its endpoint, as no pod of the peer goes on before.
@@ -36,6 +38,53 @@ func TestAZoneIsALabelHoweverLongTheNames(t *testing.T) {
 			if zone := p.state.labels[corev1.LabelTopologyZone]; zone == "" || len(validation.IsValidLabelValue(zone)) > 0 {
 				t.Errorf("the zone is %q", zone)
 			}
+		}
+	})
+}
+
+// TestABlinkOfThePeerEndsNothing: what it tells nothing of for a moment is not ready, and then as it was.
+func TestABlinkOfThePeerEndsNothing(t *testing.T) {
+	dividing(t, func(s *stand, _ func()) {
+		all := partsLine(t, cpuOf(bobsID, "", "1"), cpuOf(carolsID, "carol", "1"))
+		s.say(all, synced)
+		s.shows("kith-bob.carol 1")
+		was := s.node.allParts()[carolsID]
+		for range 3 {
+			s.say(partsLine(t))
+			time.Sleep(partBlinks - 2*time.Second)
+			s.shows("kith-bob.carol 1 ProviderAway")
+			s.say(all)
+			s.shows("kith-bob.carol 1")
+		}
+		if s.node.allParts()[carolsID] != was || was.leaving.Load() {
+			t.Error("it is another node")
+		}
+	})
+}
+
+// TestAPeerThatTellsOfOthersAllTheTime has no more nodes than parts, those that go included, and no new one more often than is allowed.
+func TestAPeerThatTellsOfOthersAllTheTime(t *testing.T) {
+	dividing(t, func(s *stand, _ func()) {
+		made, begun := map[string]bool{}, time.Now()
+		s.say(synced)
+		for i := range 40 {
+			var told []remote.Part
+			for j := range remote.MaxParts {
+				told = append(told, cpuOf(identity.ID{9, byte(i), byte(j)}.String(), fmt.Sprintf("p-%d-%d", i, j), "1m"))
+			}
+			s.say(partsLine(t, told...))
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			are := s.node.allParts()
+			for id := range are {
+				made[id] = true
+			}
+			if most := remote.MaxParts + int(time.Since(begun)/partEvery); len(are) > remote.MaxParts || len(made) > most {
+				t.Fatalf("after %s there are %d nodes, and there were %d", time.Since(begun), len(are), len(made))
+			}
+		}
+		if len(made) <= remote.MaxParts {
+			t.Errorf("there were %d nodes: none came later", len(made))
 		}
 	})
 }
