@@ -49,6 +49,9 @@ type part struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
+	// retired: an earlier run began to retire the node.
+	retired bool
+
 	// Under the lock of the Node.
 	gone   time.Time // since when the peer tells nothing of it; zero when it does
 	ending bool      // the node goes
@@ -293,6 +296,7 @@ func (n *Node) adoptParts(ctx context.Context) error {
 		}
 		p := n.newPart(id.String(), name)
 		p.state.resources, p.state.labels = node.Status.Allocatable, node.Labels
+		_, p.retired = node.Annotations[annotationRetiring]
 		n.mu.Lock()
 		n.setPart(p.behind, p)
 		n.mu.Unlock()
@@ -375,6 +379,17 @@ func (n *Node) settleParts(ctx context.Context, running *sync.WaitGroup, version
 			again = left
 		}
 		p.set(n.cfg.PeerName, common, granted, told, i)
+		if i >= 0 && p.retired {
+			p.retired = false
+			running.Go(func() {
+				_ = p.untilDone(ctx, "take back the retirement of a virtual node", func() error {
+					if p.leaving.Load() {
+						return nil
+					}
+					return p.uncordon(ctx)
+				})
+			})
+		}
 		if ends {
 			running.Go(func() { n.endPart(ctx, p) })
 		}

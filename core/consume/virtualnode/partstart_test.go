@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/trust/identity"
 )
@@ -87,4 +90,48 @@ func TestAPeerThatTellsOfOthersAllTheTime(t *testing.T) {
 			t.Errorf("there were %d nodes: none came later", len(made))
 		}
 	})
+}
+
+// TestARetirementThatWasCutIsTakenBack when the peer tells of the provider again; a cordon of the owner's is left.
+func TestARetirementThatWasCutIsTakenBack(t *testing.T) {
+	for _, owners := range []bool{false, true} {
+		standing(t, func(s *stand) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob.carol", Labels: map[string]string{v1alpha1.LabelBroker: "bob"},
+				Annotations: map[string]string{v1alpha1.AnnotationBehind: carolsID}}, Spec: corev1.NodeSpec{Unschedulable: owners}}
+			if err := s.home.Tracker().Add(node); err != nil {
+				t.Fatal(err)
+			}
+			if err := cordon(s.Context(), s.home, node.Name); err != nil {
+				t.Fatal(err)
+			}
+			s.node.cfg.PeerID, s.node.cfg.Endpoint = bobsID, func(string, HomePods) (int32, func(), error) { return 10261, func() {}, nil }
+			ctx, cancel := context.WithCancel(s.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err := s.node.adoptParts(ctx); err != nil {
+					t.Error(err)
+				}
+				s.node.keepParts(ctx, "v1")
+			}()
+			cordoned := func() bool {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				is, err := s.home.CoreV1().Nodes().Get(s.Context(), node.Name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return is.Spec.Unschedulable
+			}
+			if !cordoned() {
+				t.Error("it takes pods before it is known whether it stays")
+			}
+			s.say(partsLine(t, cpuOf(bobsID, "", "1"), cpuOf(carolsID, "carol", "1")), synced)
+			if cordoned() != owners {
+				t.Errorf("cordoned by its owner: %t, and then it is otherwise", owners)
+			}
+			cancel()
+			<-done
+		})
+	}
 }

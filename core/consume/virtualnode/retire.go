@@ -108,14 +108,36 @@ func Remove(ctx context.Context, home kubernetes.Interface, nodeName string) err
 	return nil
 }
 
+// annotationRetiring is on a node that Retire cordoned, and not its owner.
+const annotationRetiring = "kith.dev/retiring"
+
 // cordon keeps new pods off the node. It goes on after ctx ended: pods that are made again would come straight back.
 func cordon(ctx context.Context, home kubernetes.Interface, nodeName string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
 	defer cancel()
-	patch := []byte(`{"spec":{"unschedulable":true}}`)
-	_, err := home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	node, err := home.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err == nil && !node.Spec.Unschedulable {
+		patch := []byte(`{"metadata":{"annotations":{"` + annotationRetiring + `":"true"}},"spec":{"unschedulable":true}}`)
+		_, err = home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cordon node %s: %w", nodeName, err)
+	}
+	return nil
+}
+
+// uncordon undoes cordon, where a process that began to retire the node did not come to its end.
+func (n *face) uncordon(ctx context.Context) error {
+	err := n.changeNode(ctx, func(node *corev1.Node) (changed bool, _ error) {
+		if _, is := node.Annotations[annotationRetiring]; !is {
+			return false, nil
+		}
+		delete(node.Annotations, annotationRetiring)
+		node.Spec.Unschedulable = false
+		return true, nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("uncordon node %s: %w", n.cfg.NodeName, err)
 	}
 	return nil
 }
