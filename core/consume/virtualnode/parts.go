@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -184,7 +185,11 @@ func (n *Node) via(home *corev1.Pod) (string, error) {
 }
 
 // divide brings what the nodes show in step with the contract, and with how the peer divides it. No part has more of anything than the contract grants.
+// Until that is known those of an earlier run are as they were: the peer's own would have the whole beside what the others have.
 func (n *Node) divide() {
+	if !n.knows() && len(n.allParts()) > 0 {
+		return
+	}
 	told := n.view.Parts()
 	n.mu.Lock()
 	granted, common := n.granted, n.state.labels
@@ -301,7 +306,20 @@ func (n *Node) adoptParts(ctx context.Context) error {
 		n.setPart(p.behind, p)
 		n.mu.Unlock()
 	}
-	return nil
+	if n.knows() || len(n.allParts()) == 0 {
+		return nil
+	}
+	return n.untilDone(ctx, "read what the virtual node had", func() error {
+		own, err := n.cfg.Home.CoreV1().Nodes().Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
+		if err == nil {
+			n.mu.Lock()
+			n.state.resources = own.Status.Allocatable
+			n.mu.Unlock()
+		} else if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // keepParts gives each provider behind the peer a node as long as the peer tells of it, until ctx ends.
@@ -315,7 +333,8 @@ func (n *Node) keepParts(ctx context.Context, version string) {
 		n.startPart(ctx, &running, version, p)
 	}
 	select {
-	case <-n.view.Known(): // until then those of an earlier run are as they were
+	case <-n.view.Known():
+		n.divide()
 	case <-ctx.Done():
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -134,4 +135,39 @@ func TestARetirementThatWasCutIsTakenBack(t *testing.T) {
 			<-done
 		})
 	}
+}
+
+// TestUntilItIsKnownTheNodesAreAsTheyWere: the peer's own has not all that is granted, beside what the others have.
+func TestUntilItIsKnownTheNodesAreAsTheyWere(t *testing.T) {
+	standing(t, func(s *stand) {
+		nodes := map[string]*corev1.Node{
+			"kith-bob":       {ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}},
+			"kith-bob.carol": {ObjectMeta: metav1.ObjectMeta{Name: "kith-bob.carol", Labels: map[string]string{v1alpha1.LabelBroker: "bob"}, Annotations: map[string]string{v1alpha1.AnnotationBehind: carolsID}}},
+		}
+		for _, node := range nodes {
+			node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("1")}
+			if err := s.home.Tracker().Add(node); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.node.cfg.PeerID, s.node.cfg.Endpoint = bobsID, func(string, HomePods) (int32, func(), error) { return 10261, func() {}, nil }
+		ctx, cancel := context.WithCancel(s.Context())
+		if err := s.node.adoptParts(ctx); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { s.node.keepParts(ctx, "v1"); close(done) }()
+		s.node.Set(corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("4")}, map[string]string{"kith.dev/virtual": "true"})
+		s.shows("kith-bob.carol 1")
+		if own := s.own(); own != "1" {
+			t.Errorf("the peer's own node has %s before it is known", own)
+		}
+		s.say(partsLine(t, cpuOf(bobsID, "", "3"), cpuOf(carolsID, "carol", "1")), synced)
+		s.shows("kith-bob.carol 1")
+		if own := s.own(); own != "3" {
+			t.Errorf("the peer's own node has %s", own)
+		}
+		cancel()
+		<-done
+	})
 }
