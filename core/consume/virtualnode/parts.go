@@ -163,25 +163,32 @@ func (n *Node) seesPods() bool {
 	return !slices.ContainsFunc(n.home(), func(i *informer[*corev1.Pod]) bool { return !i.hasSynced.Load() })
 }
 
-// via is who is to run a home pod, by the node that it is bound to; "" where the peer tells of nobody.
+// via is who is to run a home pod, by the node that it is bound to; "" where the peer tells of nobody. One of a claim is run by the peer itself, wherever it is
+// bound: a volume from before there were nodes of those behind a peer has no rule that keeps its pods off them, and can be given none.
 func (n *Node) via(home *corev1.Pod) (string, error) {
 	told := n.view.Parts()
+	of := func(id string) bool {
+		return slices.ContainsFunc(told, func(is remote.Part) bool { return is.ID == id })
+	}
+	own := ""
+	if of(n.cfg.PeerID) {
+		own = n.cfg.PeerID
+	}
 	for id, p := range n.allParts() {
-		if p.cfg.NodeName != home.Spec.NodeName {
+		switch {
+		case p.cfg.NodeName != home.Spec.NodeName:
 			continue
-		}
-		if !slices.ContainsFunc(told, func(is remote.Part) bool { return is.ID == id }) {
+		case !of(id):
 			return "", fmt.Errorf("%s offers nothing of %s any more", n.cfg.PeerName, p.name)
+		case slices.ContainsFunc(home.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }):
+			return own, nil
 		}
 		return id, nil
 	}
-	switch {
-	case home.Spec.NodeName != "" && home.Spec.NodeName != n.cfg.NodeName:
+	if home.Spec.NodeName != "" && home.Spec.NodeName != n.cfg.NodeName {
 		return "", fmt.Errorf("whose node %s is is not known", home.Spec.NodeName)
-	case slices.ContainsFunc(told, func(is remote.Part) bool { return is.ID == n.cfg.PeerID }):
-		return n.cfg.PeerID, nil
 	}
-	return "", nil
+	return own, nil
 }
 
 // divide brings what the nodes show in step with the contract, and with how the peer divides it. No part has more of anything than the contract grants.

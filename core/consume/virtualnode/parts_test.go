@@ -153,6 +153,10 @@ func TestByWhomAPodIsRun(t *testing.T) {
 		on("kith-bob", bobsID)
 		on("kith-bob.carol", carolsID)
 		on("kith-bob.dave", "no")
+		claim := corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+		if via, err := s.node.via(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "kith-bob.carol", Volumes: []corev1.Volume{claim}}}); via != bobsID || err != nil {
+			t.Errorf("what claims stand for is the peer's own: %q, %v", via, err)
+		}
 		s.say(partsLine(t, cpuOf(bobsID, "", "1")))
 		on("kith-bob.carol", "no")
 	})
