@@ -18,11 +18,17 @@ import (
 	"kith.dev/core/trust/contract"
 )
 
-// sameMoment: of two notices of the same amounts, seconds apart is how a call may be late.
-const sameMoment = 2 * time.Second
+// Of two notices of the same amounts, seconds apart is how a call may be late, and minutes how clocks are set and laptops sleep.
+const (
+	sameMoment = 2 * time.Second
+	sameNotice = 5 * time.Minute
+)
 
-// lowerEvery is how often it is tried to sign a lowering.
-const lowerEvery = 10 * time.Second
+// It is tried to sign a lowering so often, and ever less the longer it cannot be.
+const (
+	lowerEvery = 10 * time.Second
+	lowerMost  = 5 * time.Minute
+)
 
 // Told notes what a provider says of the lowering of a contract with it. What the contract does not let it lower, and what would be more than was signed,
 // is passed over.
@@ -36,11 +42,13 @@ func (r *Consumer) Told(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 	}
 	now := time.Now()
 	is := lowering(ctr, ref.Lowering, now)
-	if is != nil && was != nil && sharing.Same(is.Resources, was.Resources) && is.From.Sub(was.From.Time).Abs() <= sameMoment {
+	same := is != nil && was != nil && sharing.Same(is.Resources, was.Resources)
+	if same && (is.From.Sub(was.From.Time).Abs() <= sameMoment || !now.Before(was.From.Time) && is.From.Sub(now) <= sameNotice) { // what has begun does not begin again
 		is = was
 	}
+	same = same && is.From.Sub(was.From.Time).Abs() <= sameNotice
 	changed, err := record.SetLowering(ctx, r.Client, ctr, is, now)
-	if err != nil || !changed {
+	if err != nil || !changed || same {
 		return err
 	}
 	ctr = ctr.DeepCopy()
@@ -84,18 +92,26 @@ func lowering(ctr *v1alpha1.Contract, told *peering.Lowering, now time.Time) *v1
 }
 
 // lower signs the revision by which a provider lowers a contract: the time has come that was told. again is when to look next. That it cannot be signed
-// changes nothing about what is granted, and it is tried again.
+// changes nothing about what is granted, and it is tried again; meanwhile the contract is renewed when that is due.
 func (r *Consumer) lower(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, l *v1alpha1.Lowering) (again time.Duration, err error) {
 	now := time.Now()
 	if _, err := record.SetLowering(ctx, r.Client, ctr, l, now); err != nil { // its condition: signed or not, it is so
 		return 0, err
 	}
-	if wait := r.mayLower(peer.Name, now); wait > 0 {
-		return wait, nil
+	every := min(max(now.Sub(l.From.Time)/8, lowerEvery), lowerMost)
+	wait := r.mayLower(peer.Name, now, every)
+	if wait == 0 {
+		if err = r.signLowered(ctx, peer, ctr); err != nil {
+			r.Log.Debug("the lowering is signed later", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
+			wait = every
+		}
 	}
-	if err := r.signLowered(ctx, peer, ctr); err != nil {
-		r.Log.Debug("the lowering is signed later", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
-		return lowerEvery, nil
+	if wait > 0 {
+		again, err = r.renew(ctx, peer, ctr)
+		if again > 0 {
+			wait = min(wait, again)
+		}
+		return wait, err
 	}
 	if ctr = InForce(r.Client.Now(), peer); ctr == nil || ctr.Status.Lowering == nil {
 		return 0, nil
@@ -145,13 +161,13 @@ func (r *Consumer) signLowered(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 }
 
 // mayLower bounds how often it is tried to sign lowerings of a peer; it gives how long to wait, and counts a try where that is nothing.
-func (r *Consumer) mayLower(peer string, now time.Time) time.Duration {
+func (r *Consumer) mayLower(peer string, now time.Time, every time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if wait := r.lowered[peer].Sub(now); wait > 0 {
 		return wait
 	}
-	r.lowered[peer] = now.Add(lowerEvery)
+	r.lowered[peer] = now.Add(every)
 	return 0
 }
 

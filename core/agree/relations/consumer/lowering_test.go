@@ -335,6 +335,62 @@ func TestWhoDoesNotSignIsGrantedNoMore(t *testing.T) {
 	}
 }
 
+// A lowering that cannot be signed does not keep the contract from being renewed, with what is granted.
+func TestALoweringThatIsNotSignedIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, time.Minute, sharing.MinValidity)
+		w.r.signedOnce = func(context.Context, *v1alpha1.Peer, contract.Document) (contract.Signed, error) {
+			return contract.Signed{}, &peering.Problem{Code: peering.CodeDeclined}
+		}
+		first := kept(t, w.client).Spec.NotAfter
+		w.shares(t, cpu("2"))
+		w.goesOn(t, 2*time.Hour)
+		if w.are(t, "renewed", kept(t, w.client).Spec.Revision, "2", "2"); !kept(t, w.client).Spec.NotAfter.After(first.Time) {
+			t.Error("it ran out")
+		}
+	})
+}
+
+// Nor does a renewal whose answer was lost keep a lowering from being signed.
+func TestALoweringAfterARenewalWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, 45*time.Minute, sharing.MinValidity)
+		w.shares(t, cpu("2"))
+		w.goesOn(t, 38*time.Minute)
+		w.returns = func() bool { return false }
+		w.goesOn(t, 8*time.Minute)
+		ahead := kept(t, w.bob.client)
+		if here := kept(t, w.client); here.Spec.Revision >= ahead.Spec.Revision || cores(ahead.Grants(time.Now())) != "2" {
+			t.Fatalf("revision %d here and %d there, %s granted", here.Spec.Revision, ahead.Spec.Revision, cores(ahead.Grants(time.Now())))
+		}
+		w.returns = nil
+		w.goesOn(t, 4*time.Minute)
+		if w.are(t, "both", ahead.Spec.Revision+1, "2", "2"); !kept(t, w.client).Spec.NotAfter.Equal(ahead.Spec.NotAfter) {
+			t.Errorf("it ends %s, and was renewed until %s", kept(t, w.client).Spec.NotAfter, ahead.Spec.NotAfter)
+		}
+	})
+}
+
+// What holds is told as such each time that contracts are compared, and is news once.
+func TestABegunLoweringIsAnnouncedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLowered(t, time.Minute, 30*24*time.Hour)
+		w.r.signedOnce = func(context.Context, *v1alpha1.Peer, contract.Document) (contract.Signed, error) {
+			return contract.Signed{}, errors.New("connection reset")
+		}
+		w.shares(t, cpu("2"))
+		w.goesOn(t, 10*time.Second)
+		from := kept(t, w.client).Status.Lowering.From
+		w.goesOn(t, time.Hour)
+		if is := kept(t, w.client).Status.Lowering; is == nil || !is.From.Equal(&from) {
+			t.Errorf("%+v, from %s at first", is, from)
+		}
+		if said := w.said(); len(said) != 1 {
+			t.Errorf("her owner was told of %v", said)
+		}
+	})
+}
+
 func TestLoweredTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second time.Duration // how long after the first and the second change

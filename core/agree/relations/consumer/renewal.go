@@ -87,6 +87,9 @@ func (r *Consumer) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1
 	}
 	if at.doc == nil || time.Since(at.doc.Created) > runs/record.RenewalPause {
 		doc := record.Renewed(old, time.Now(), runs)
+		if l := ctr.Status.Lowering; l != nil && !time.Now().Before(l.From.Time) { // no more is signed where it holds, signed or not
+			doc.Resources = record.Amounts(ctr.Grants(time.Now()))
+		}
 		at.doc = &doc
 	}
 	tries, doc := at.tries, *at.doc

@@ -95,8 +95,10 @@ func (p *Provider) leaves(ctx context.Context, now *ledger.Snapshot, peer *v1alp
 	if in.Supply, _, err = p.nodes(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.addReoffered(ctx, now, &in, peer); err != nil {
-		return nil, err
+	if !sharing.NoNetwork(ctr) { // guests go on by a network
+		if err := p.addReoffered(ctx, now, &in, peer); err != nil {
+			return nil, err
+		}
 	}
 	all, place := under(now, choose, in.Policy, ctr)
 	return sharing.Lower(in.Policy, in.Supply, ctr.Spec.Resources, all, place, ctr.Status.Used), nil
