@@ -74,7 +74,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	case !k.Contact.Reachable():
 		return api.Peer{}, location.Unreachable(k.Name, errors.New(k.Contact.Why))
 	}
-	if inForce != nil && k.Peer.Spec.Request != nil && !c.notRenewed(k.Name) && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
+	if inForce != nil && k.Peer.Spec.Request != nil && !c.notRenewed(k.Name) && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Grants(time.Now())) {
 		return b.unchanged(ctx, c, k, ask.Wait, report)
 	}
 	if inForce == nil && len(resources) > 0 {
@@ -244,5 +244,5 @@ func change(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) string {
 		return ""
 	}
 	wanted := asking.Wanted(peer, inForce)
-	return api.Change(sharing.Words(inForce.Spec.Resources, wanted), sharing.Words(wanted), nil)
+	return api.Change(sharing.Words(inForce.Grants(time.Now()), wanted), sharing.Words(wanted), nil)
 }

@@ -50,7 +50,7 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 		if r.Tether {
 			r.Asked = nil
 		} else if inForce != nil {
-			r.InForce = sharing.Words(inForce.Spec.Resources, asking.Wanted(k.Peer, inForce))
+			r.InForce = sharing.Words(inForce.Grants(time.Now()), asking.Wanted(k.Peer, inForce))
 		}
 		if out.Expires != nil {
 			r.Expires = out.Expires.Time

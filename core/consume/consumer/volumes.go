@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +45,7 @@ func (f *Fleet) grantsClass(ctx context.Context, peer, class string) error {
 	}
 	for i := range contracts.Items {
 		c := &contracts.Items[i]
-		if granted := c.Spec.Resources[corev1.ResourceName(api.StorageOf(class))]; c.Spec.Role == v1alpha1.RoleConsumer && c.Spec.Peer == peer && granted.Sign() > 0 {
+		if granted := c.Grants(time.Now())[corev1.ResourceName(api.StorageOf(class))]; c.Spec.Role == v1alpha1.RoleConsumer && c.Spec.Peer == peer && granted.Sign() > 0 {
 			return nil
 		}
 	}

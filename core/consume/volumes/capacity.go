@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -41,11 +42,11 @@ var unbounded = resource.MustParse("1Ei")
 
 // leftOf is how much storage of a class there a contract grants beside what the volumes have that are of it; nil where it grants none.
 func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVolume) *resource.Quantity {
-	granted := ctr.Spec.Resources[corev1.ResourceName(api.StorageOf(class))]
+	granted := ctr.Grants(time.Now())[corev1.ResourceName(api.StorageOf(class))]
 	if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
 		return nil
 	}
-	left := Left(ctr.Spec.Resources, ctr.Spec.Peer, class, volumes)
+	left := Left(ctr.Grants(time.Now()), ctr.Spec.Peer, class, volumes)
 	return &left
 }
 

@@ -167,7 +167,7 @@ func (r *Consumer) pointless(peer *v1alpha1.Peer, wanted corev1.ResourceList, in
 	if inForce != nil && peer.Spec.Request.Network == v1alpha1.NetworkNone && !sharing.NoNetwork(inForce) {
 		return "the contract in force has a network between the clusters; end it first (kith unpeer " + peer.Name + "), then ask again"
 	}
-	if inForce != nil && tetherOf(peer) == peering.TetherNone && sharing.Same(wanted, inForce.Spec.Resources) {
+	if inForce != nil && tetherOf(peer) == peering.TetherNone && sharing.Same(wanted, inForce.Grants(time.Now())) {
 		return nothingChanges
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -364,8 +365,8 @@ func TestALoweringAfterARenewalWhoseAnswerWasLost(t *testing.T) {
 			t.Fatalf("revision %d here and %d there, %s granted", here.Spec.Revision, ahead.Spec.Revision, cores(ahead.Grants(time.Now())))
 		}
 		w.returns = nil
-		w.goesOn(t, 4*time.Minute)
-		if w.are(t, "both", ahead.Spec.Revision+1, "2", "2"); !kept(t, w.client).Spec.NotAfter.Equal(ahead.Spec.NotAfter) {
+		w.goesOn(t, 12*time.Minute)
+		if w.are(t, "both", kept(t, w.client).Spec.Revision, "2", "2"); kept(t, w.client).Spec.NotAfter.Before(ahead.Spec.NotAfter) {
 			t.Errorf("it ends %s, and was renewed until %s", kept(t, w.client).Spec.NotAfter, ahead.Spec.NotAfter)
 		}
 	})
@@ -468,6 +469,18 @@ func TestALoweringIsOfWhatWasSigned(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is asked for on top of a contract goes by what it grants.
+func TestWhatIsWantedGoesByWhatIsGranted(t *testing.T) {
+	signed, less := corev1.ResourceList{"cpu": resource.MustParse("4"), "a.com/gpu": resource.MustParse("1")}, corev1.ResourceList{"cpu": resource.MustParse("2")}
+	peer := &v1alpha1.Peer{}
+	for begins, want := range map[time.Duration]corev1.ResourceList{-time.Second: less, time.Hour: signed} {
+		ctr := &v1alpha1.Contract{Spec: v1alpha1.ContractSpec{Resources: signed}, Status: v1alpha1.ContractStatus{Lowering: &v1alpha1.Lowering{Resources: less, From: metav1.NewTime(time.Now().Add(begins))}}}
+		if got := Wanted(peer, ctr); !sharing.Same(got, want) {
+			t.Errorf("begun %s ago: %v", -begins, got)
+		}
+	}
 }
 
 func cores(amounts corev1.ResourceList) string { return amounts.Cpu().String() }

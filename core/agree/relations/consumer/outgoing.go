@@ -162,12 +162,12 @@ func (r *Consumer) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 	return r.renew(ctx, peer, ctr)
 }
 
-// Wanted is all that the request of a Peer asks for. What it does not name stays as the contract in force has it, which may be
+// Wanted is all that the request of a Peer asks for. What it does not name stays as the contract in force grants it, which may be
 // nil: then it is up to the provider. Of a laptop that this cluster runs it is all there is, whatever was in force before.
 func Wanted(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) corev1.ResourceList {
 	wanted := corev1.ResourceList{}
 	if inForce != nil && peer.Spec.Tethered == nil {
-		maps.Copy(wanted, inForce.Spec.Resources)
+		maps.Copy(wanted, inForce.Grants(time.Now()))
 	}
 	if peer.Spec.Request != nil {
 		maps.Copy(wanted, peer.Spec.Request.Resources)

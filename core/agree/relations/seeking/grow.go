@@ -119,12 +119,12 @@ func less(g *v1alpha1.Growth, granted corev1.ResourceList, need Need) corev1.Res
 	return left
 }
 
-// granted is what the contract grants; nothing without one.
+// granted is what the contract grants now; nothing without one.
 func (f facts) granted() corev1.ResourceList {
 	if f.ctr == nil {
 		return nil
 	}
-	return f.ctr.Spec.Resources
+	return f.ctr.Grants(time.Now())
 }
 
 // lowered reports whether the peer gave notice that it lowers what it grants.
