@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -142,11 +141,7 @@ func (r *Consumer) signLowered(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 		doc.Revision = max(doc.Revision, ref.Revision+1)
 	}
 	signed, err := r.signedOnce(ctx, peer, doc)
-	if ref.Lowering == nil && errors.Is(err, &peering.Problem{Code: peering.CodeConflict}) { // something else was, and this is over
-		_, err = record.SetLowering(ctx, r.Client, ctr, nil, time.Now())
-		return err
-	}
-	if err != nil {
+	if err != nil { // also where revisions were signed whose answers were lost: then the renewal is of what is granted
 		return err
 	}
 	if err := r.record(ctx, peer, ctr, signed, doc, nil); err != nil {
