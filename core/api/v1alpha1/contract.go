@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -159,6 +160,7 @@ const ConditionAsSigned = "AsSigned"
 // The reasons of ConditionAsSigned.
 const (
 	ReasonAsSigned    = "AsSigned"    // True: it is
+	ReasonNowSigned   = "NowSigned"   // True: it is, and the revision of observedGeneration is one by which it was lowered
 	ReasonNoticeGiven = "NoticeGiven" // True: it is lowered at the time that the message says
 	ReasonLowered     = "Lowered"     // False: that time has come, and the lowering is not signed
 )
@@ -174,6 +176,16 @@ func (c *Contract) Grants(now time.Time) corev1.ResourceList {
 		return c.signed(l.Until)
 	}
 	return c.Spec.Resources
+}
+
+// Lowered reports whether what it grants now is by a lowering, which may be signed by now: what runs beyond that does so no longer.
+func (c *Contract) Lowered(now time.Time) bool {
+	if l := c.Status.Lowering; l != nil && (l.Until != nil || !now.Before(l.From.Time)) {
+		return true
+	}
+	return slices.ContainsFunc(c.Status.Conditions, func(is metav1.Condition) bool {
+		return is.Type == ConditionAsSigned && is.Reason == ReasonNowSigned && is.ObservedGeneration == c.Generation
+	})
 }
 
 // signed is so much as was signed of what a notice says: less may have been signed since.

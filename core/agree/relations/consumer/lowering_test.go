@@ -152,7 +152,7 @@ func TestAContractIsLoweredWithItsNotice(t *testing.T) {
 		w.goesOn(t, 20*time.Second)
 		w.are(t, "after its time", 2, "2", "2")
 		for side, ctr := range map[string]*v1alpha1.Contract{"alice": kept(t, w.client), "bob": kept(t, w.bob.client)} {
-			if ctr.Status.Lowering != nil || asSigned(ctr) != "True AsSigned" || !ctr.Spec.NotAfter.Equal(before) {
+			if ctr.Status.Lowering != nil || asSigned(ctr) != "True NowSigned" || !ctr.Spec.NotAfter.Equal(before) {
 				t.Errorf("%s: %+v, %s, until %s", side, ctr.Status.Lowering, asSigned(ctr), ctr.Spec.NotAfter)
 			}
 		}

@@ -21,7 +21,7 @@ func SetLowering(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, i
 	next := ctr.DeepCopy()
 	next.Status.Lowering = is
 	if is != nil || meta.FindStatusCondition(ctr.Status.Conditions, v1alpha1.ConditionAsSigned) != nil {
-		meta.SetStatusCondition(&next.Status.Conditions, asSigned(next, now))
+		meta.SetStatusCondition(&next.Status.Conditions, asSigned(ctr, next, now))
 	}
 	if equality.Semantic.DeepEqual(ctr.Status, next.Status) {
 		return false, nil
@@ -33,11 +33,14 @@ func SetLowering(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, i
 	return changed, nil
 }
 
-// asSigned says whether what was signed is granted, and for how long.
-func asSigned(ctr *v1alpha1.Contract, now time.Time) metav1.Condition {
+// asSigned says whether what was signed is granted, and for how long. was is the contract before.
+func asSigned(was, ctr *v1alpha1.Contract, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAsSigned, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsSigned, Message: "what was signed is granted"}
 	l := ctr.Status.Lowering
 	if l == nil {
+		if old := was.Status.Lowering; old != nil && sharing.Same(old.Resources, ctr.Spec.Resources) || old == nil && was.Lowered(now) {
+			c.Reason, c.ObservedGeneration = v1alpha1.ReasonNowSigned, ctr.Generation
+		}
 		return c
 	}
 	if c.Reason, c.Message = v1alpha1.ReasonNoticeGiven, Lowered(ctr); !sharing.Same(ctr.Grants(now), ctr.Spec.Resources) {

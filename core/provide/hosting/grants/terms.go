@@ -53,7 +53,7 @@ type Terms struct {
 
 	Provider string            // this cluster's own ID, as it signed; "" where that cannot be read
 	Reoffer  bool              // it may offer on what it is granted
-	Evicts   bool              // what runs beyond Limit is evicted: the contract may be lowered
+	Evicts   bool              // what runs beyond Limit is evicted: the contract was lowered to it
 	For      map[string]*Terms // then, by the compact ID: what holds in namespaces that it has for another cluster, which say so (Twin.Origin)
 	Onward   []OnwardTo        // providers of this cluster to which its guests went on, or may
 	Parts    []Part            // what it has where, if it is told of each provider; this cluster's own first
@@ -162,7 +162,7 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		changes = &l.From
 	}
 	return &Terms{
-		Provider: provider, Reoffer: signed.Reoffer, Evicts: signed.Notice != 0,
+		Provider: provider, Reoffer: signed.Reoffer, Evicts: signed.Notice != 0 && contract.Lowered(now),
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
 		Level:  sharing.Level(policy),
 		Images: imageRulesOf(policy), DeviceClass: deviceClass,

@@ -61,18 +61,23 @@ func TestWhoNoLongerFits(t *testing.T) {
 func TestGuestsBeyondALoweredContractAreEvicted(t *testing.T) {
 	for name, c := range map[string]struct {
 		document string
-		from     time.Duration // when it is lowered, by a notice; 0: it was signed
+		signed   bool          // as a lowering
+		from     time.Duration // when it is lowered, by a notice; 0: by none that stands
 		want     string        // who is evicted
 	}{
-		"it was signed":             {`{"notice":60}`, 0, "b"},
-		"its time has come":         {`{"notice":60}`, -time.Second, "b"},
-		"its time has not come yet": {`{"notice":60}`, time.Hour, ""},
-		"it has no notice":          {`{}`, 0, ""},
+		"it was signed":             {`{"notice":60}`, true, 0, "b"},
+		"its home asked for less":   {`{"notice":60}`, false, 0, ""},
+		"its time has come":         {`{"notice":60}`, false, -time.Second, "b"},
+		"its time has not come yet": {`{"notice":60}`, false, time.Hour, ""},
+		"it has no notice":          {`{}`, true, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			peer, bob := peerOf("bob", 1)
 			contract := contractWith("bob", "contractb")
 			contract.Spec.Document, contract.Spec.Resources = []byte(c.document), list("cpu", "1", "memory", "1Gi", "pods", "9")
+			if c.signed {
+				contract.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAsSigned, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonNowSigned, ObservedGeneration: contract.Generation}}
+			}
 			if c.from != 0 {
 				contract.Status.Lowering = &v1alpha1.Lowering{Resources: contract.Spec.Resources, From: metav1.NewTime(time.Now().Add(c.from))}
 				contract.Spec.Resources = list("cpu", "2", "memory", "1Gi", "pods", "9")
