@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,6 +103,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
 		Watches(&v1alpha1.Advertisement{}, handler.EnqueueRequestsFromMapFunc(ofOffer)). // the node's labels
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(r.consumers), builder.WithPredicates(sharesMoved)). // what is left to each: notices have to go by it
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.consumers), builder.WithPredicates(supplyMoved)).
 		Watches(&v1alpha1.Peer{}, r.others(), builder.WithPredicates(guestsMoved)).
 		Watches(&v1alpha1.SharingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.consumers)). // whether guests may meet directly
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
@@ -172,6 +175,21 @@ func (r *Reconciler) mark(peer string, now step) (before step) {
 	defer r.mu.Unlock()
 	before, r.synced[peer] = r.synced[peer], now
 	return before
+}
+
+// sharesMoved passes what changes how much other consumers may be left: contracts under which this cluster provides come, go, or are revised.
+var sharesMoved = predicate.And(predicate.GenerationChangedPredicate{}, predicate.NewPredicateFuncs(func(obj client.Object) bool {
+	return obj.(*v1alpha1.Contract).Spec.Role == v1alpha1.RoleProvider
+}))
+
+// supplyMoved passes what changes how much there is of the nodes that guests run on.
+var supplyMoved = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return v1alpha1.Fenced(e.Object.(*corev1.Node)) },
+	DeleteFunc: func(e event.DeleteEvent) bool { return v1alpha1.Fenced(e.Object.(*corev1.Node)) },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return v1alpha1.Fenced(was) != v1alpha1.Fenced(is) || v1alpha1.Fenced(is) && !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable)
+	},
 }
 
 // guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
