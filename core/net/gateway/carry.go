@@ -41,7 +41,8 @@ func readFrame(in *bufio.Reader, buf []byte) (kind frameKind, content []byte, er
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return 0, nil, err
 	}
-	kind, most := frameKind(head[0]), 0
+	kind = frameKind(head[0])
+	var most int
 	switch kind {
 	case framePacket:
 		most = maxPacketFrame
