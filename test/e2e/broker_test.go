@@ -19,6 +19,8 @@ type brokered struct {
 	alice, bob *lab.Laptop
 	providers  []*lab.Laptop
 	client     string // the address of a pod of alice's at home
+	app        string // of her Deployment in shop
+	replicas   int    // that it has
 }
 
 // TestABroker: a Deployment of alice's lands at bob, and goes on to carol, whom alice does not know.
@@ -125,11 +127,14 @@ spec:
 `)
 	b.client = waitReady(t, b.alice, 1, "-n", "default")[0].Status.PodIP
 	b.crowd(t)
-	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", fmt.Sprint(b.pods()))
+	b.app, b.replicas = "web", 2+2*len(b.providers) // two find room at bob, and so do two at each provider
+	b.scale(t, b.replicas)
 }
 
-// pods is how many there are: two find room at bob, and so do two at each provider.
-func (b *brokered) pods() int { return 2 + 2*len(b.providers) }
+func (b *brokered) scale(t *testing.T, replicas int) {
+	t.Helper()
+	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/"+b.app, "--replicas", fmt.Sprint(replicas))
+}
 
 // crowd has pods of bob's own fill his node, but for two of alice's. There are two, so that one has an address that nobody has at alice.
 func (b *brokered) crowd(t *testing.T) {
@@ -161,17 +166,17 @@ spec:
 func (b *brokered) at(t *testing.T) map[string][]pod {
 	t.Helper()
 	all, nodes := map[string][]pod{}, map[string]string{}
-	for _, p := range pods(t, b.bob, "-n", twinAt(t, b.bob, "shop"), "-l", "app=web") {
+	for _, p := range pods(t, b.bob, "-n", twinAt(t, b.bob, "shop"), "-l", "app="+b.app) {
 		nodes[p.Metadata.Name] = strings.TrimPrefix(p.Spec.NodeName, "kith-")
 	}
-	for _, p := range pods(t, b.alice, "-n", "shop", "-l", "app=web", "--field-selector=status.phase=Running") {
+	for _, p := range pods(t, b.alice, "-n", "shop", "-l", "app="+b.app, "--field-selector=status.phase=Running") {
 		all[nodes[p.Metadata.Name]] = append(all[nodes[p.Metadata.Name]], p)
 	}
 	return all
 }
 
 func (b *brokered) goOn(t *testing.T) {
-	waitReady(t, b.alice, b.pods(), "-n", "shop", "-l", "app=web")
+	waitReady(t, b.alice, b.replicas, "-n", "shop", "-l", "app=web")
 	at := b.at(t)
 	for _, p := range append(slices.Clone(b.providers), b.bob) {
 		if len(at[p.Name()]) != 2 {
@@ -251,8 +256,8 @@ func (b *brokered) gone(t *testing.T) {
 				}
 			}
 		}
-		if ready != b.pods() {
-			return fmt.Sprintf("%d of %d are ready", ready, b.pods())
+		if ready != b.replicas {
+			return fmt.Sprintf("%d of %d are ready", ready, b.replicas)
 		}
 		return ""
 	})
@@ -268,10 +273,10 @@ func (b *brokered) gone(t *testing.T) {
 }
 
 func (b *brokered) unpeer(t *testing.T) {
-	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", "0")
+	b.scale(t, 0)
 	waitReady(t, b.alice, 0, "-n", "shop", "-l", "app=web", "--field-selector=status.phase=Running")
 	b.crowd(t)
-	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", fmt.Sprint(b.pods()))
+	b.scale(t, b.replicas)
 	eventually(t, 90*time.Second, "pods go on again", func() string {
 		if at := b.at(t); len(at[b.providers[0].Name()]) != 2 || !at[b.providers[0].Name()][0].ready() {
 			return fmt.Sprintf("%+v", at)
@@ -364,7 +369,7 @@ func (b *brokered) each(t *testing.T) {
 		t.Errorf("her nodes of bob have %d pods together", sum)
 	}
 	t.Log(kubectl(t, b.alice, "get", "nodes", "-L", "kith.dev/broker,kith.dev/behind"))
-	kubectl(t, b.alice, "-n", "shop", "scale", "deployment/web", "--replicas", "0")
+	b.scale(t, 0)
 	manifest := `
 apiVersion: v1
 kind: Service
