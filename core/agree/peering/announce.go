@@ -15,7 +15,7 @@ type announcement struct {
 	told   chan struct{} // closed when the peer has it
 }
 
-// streams are the presence streams that are open, of callers that are recognised: a suspend waits for nobody else.
+// streams are the presence streams that are open, whoever's: to whom something is announced is looked at then.
 type streams struct {
 	mu  sync.Mutex
 	all map[chan announcement]<-chan struct{} // and what is closed at the end of each

@@ -115,9 +115,12 @@ func TestAnAnnouncementEndsWithItsStreamsAndItsContext(t *testing.T) {
 	other, err := dialer(t, stranger, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
 	must(t, err)
 	defer other.close()
-	if open := bob.server.streams.all; len(open) != 0 {
-		t.Errorf("%d streams of strangers delay a suspend", len(open))
-	}
+	told := make(chan Notice, 1)
+	go func() {
+		if n, err := other.next(nil); err == nil {
+			told <- n
+		}
+	}()
 	bob.server.Announce(within(t, 10*time.Second), NoticeSuspending) // to nobody
 	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
 	must(t, err)
@@ -130,9 +133,30 @@ func TestAnAnnouncementEndsWithItsStreamsAndItsContext(t *testing.T) {
 	bob.server.Announce(over, NoticeSuspending)
 	s.close()
 	bob.server.Announce(within(t, 10*time.Second), NoticeAwake)
-	eventually(t, "the stream is forgotten", func() bool {
+	select {
+	case n := <-told:
+		t.Errorf("a stranger is told: %+v", n)
+	default:
+	}
+	other.close()
+	eventually(t, "the streams are forgotten", func() bool {
 		bob.server.streams.mu.Lock()
 		defer bob.server.streams.mu.Unlock()
 		return len(bob.server.streams.all) == 0
 	})
+}
+
+// Who came before this daemon had read its contracts is told all the same.
+func TestWhoIsRecognisedByNowIsTold(t *testing.T) {
+	alice, bob := someone(t), bob(t, Limits{})
+	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
+	must(t, err)
+	defer s.close()
+	bob.mu.Lock()
+	bob.recognised[alice.ID()] = true
+	bob.mu.Unlock()
+	bob.server.Announce(within(t, 10*time.Second), NoticeSuspending)
+	if n, err := s.next(nil); err != nil || n.Type != NoticeSuspending {
+		t.Errorf("%+v, %v", n, err)
+	}
 }

@@ -298,14 +298,10 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 		b.Ailing = wire.Line(b.Ailing, maxReason)
 		return send(presenceLine{Beat: &b})
 	}
-	var announced <-chan announcement // to those who are recognised
-	leave := func() {}
-	defer func() { leave() }()
-	recognised := func() bool {
-		if announced == nil && s.config.Handler.Recognise(ctx, caller) {
-			announced, leave = s.streams.enter()
-		}
-		return announced != nil
+	known := false
+	recognised := func() bool { // once is enough: who is not any more is cut
+		known = known || s.config.Handler.Recognise(ctx, caller)
+		return known
 	}
 	ticker := &s.rechecks
 	if recognised() {
@@ -315,6 +311,8 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	if ticker == &s.heartbeats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
 		alive = alive && beat()
 	}
+	announced, leave := s.streams.enter()
+	defer leave()
 	for tick := ticker.wait(); alive; {
 		select {
 		case <-tick:
@@ -335,8 +333,10 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 			}
 			alive = send(presenceLine{Notice: &n})
 		case a := <-announced:
-			if alive = send(presenceLine{Notice: &a.notice}); alive {
-				acknowledged(a.ctx, conn.Conn)
+			if recognised() { // by now: the contracts may have been read since the last look. Strangers get nothing, and delay nothing
+				if alive = send(presenceLine{Notice: &a.notice}); alive {
+					acknowledged(a.ctx, conn.Conn)
+				}
 			}
 			close(a.told)
 		case c := <-asked:
