@@ -61,7 +61,7 @@ spec:
         readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
         resources: {requests: {cpu: 30m, memory: 16Mi}}
 `, b.replicas))
-	waitReady(t, b.alice, b.replicas, "-n", "shop", "-l", "app=many")
+	waitReady(t, b.alice, b.replicas, "-n", "shop", "-l", "app=many", "--field-selector=status.phase=Running") // those that were given up before are Failed
 	at := b.at(t)
 	t.Logf("%d at %s, %d at %s, %d at %s", len(at["bob"]), "bob", len(at[b.providers[0].Name()]), b.providers[0].Name(), len(at[b.providers[1].Name()]), b.providers[1].Name())
 	for _, p := range b.providers {
