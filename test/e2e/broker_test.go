@@ -228,6 +228,16 @@ func (b *brokered) reach(t *testing.T) {
 		}
 	}
 	get("default", "client", "http://web.shop/", `"name": "web-`)
+	// A service that has one pod leads it to itself.
+	apply(t, b.alice, `
+apiVersion: v1
+kind: Service
+metadata: {name: alone, namespace: shop}
+spec: {selector: {alone: "true"}, ports: [{port: 80, targetPort: 8080}]}
+`)
+	alone := at[b.providers[0].Name()][0].Metadata.Name
+	kubectl(t, b.alice, "-n", "shop", "label", "pod", alone, "alone=true")
+	get("shop", alone, "http://alone/", `"name": "`+alone+`"`)
 	for _, own := range pods(t, b.bob, "-n", "default", "-l", "app=own") {
 		if own.Status.PodIP == b.client {
 			continue

@@ -71,7 +71,7 @@ var sliceFields = []field{
 	{"endpoints[].conditions.serving", same, "not ready while home is away"},
 	{"endpoints[].conditions.terminating", same, ""},
 	{"endpoints[].hostname", same, ""},
-	{"endpoints[].targetRef", leftOut, "the pod is not in that cluster, or is called otherwise"},
+	{"endpoints[].targetRef", leftOut, "for a guest there it is the pod that it is there"},
 	{"endpoints[].deprecatedTopology", leftOut, "as nodeName"},
 	{"endpoints[].nodeName", leftOut, "for a guest there it is the peer's node"},
 	{"endpoints[].zone", leftOut, "zones of home mean nothing there"},

@@ -154,7 +154,8 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.42.0.5"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no}, NodeName: new("alice"), Zone: new("z"),
 				Hostname: new("web-0"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Hints: &discoveryv1.EndpointHints{}},
-			{Addresses: []string{"10.71.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, NodeName: new("kith-bob")},
+			{Addresses: []string{"10.71.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, NodeName: new("kith-bob"),
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: "1", ResourceVersion: "1"}},
 			{Addresses: []string{"10.72.0.1", "192.168.1.9"}, NodeName: new("kith-carol")},
 			{Addresses: []string{"192.168.1.7"}, NodeName: new("alice")},
 			{Addresses: []string{"no address"}},
@@ -176,7 +177,8 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 	}
 	want := []discoveryv1.Endpoint{
 		{Addresses: []string{"10.42.0.5"}, Conditions: home.Endpoints[0].Conditions, Hostname: new("web-0")},
-		{Addresses: []string{"10.71.0.9"}, Conditions: home.Endpoints[1].Conditions, NodeName: new("bob")},
+		{Addresses: []string{"10.71.0.9"}, Conditions: home.Endpoints[1].Conditions, NodeName: new("bob"),
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-1"}},
 		{Addresses: []string{"10.72.0.1"}},
 	}
 	if !reflect.DeepEqual(home, before) {

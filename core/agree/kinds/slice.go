@@ -77,8 +77,9 @@ func listed(variable, annotation string) admissionv1.Variable {
 
 // mapSlice gives the EndpointSlice abroad. Addresses are the same there, but endpoints that guests cannot reach are left out and
 // counted; conditions, host names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean
-// nothing abroad; of guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem,
-// when there is one, says why there is no slice abroad.
+// nothing abroad; of guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. A guest is called
+// there as at home: where the peer is a broker, which sends it on, its node at the provider is found by that. The problem, when there
+// is one, says why there is no slice abroad.
 func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv1.EndpointSlice, problem string) {
 	switch {
 	case home.AddressType == discoveryv1.AddressTypeIPv4:
@@ -114,11 +115,14 @@ func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv
 			continue
 		}
 		node := there.NodeOf(e)
-		e.NodeName, e.Zone, e.Hints, e.DeprecatedTopology = nil, nil, nil, nil
+		guest := e.TargetRef
+		e.NodeName, e.TargetRef, e.Zone, e.Hints, e.DeprecatedTopology = nil, nil, nil, nil, nil
 		if node != "" {
 			e.NodeName = &node
+			if guest != nil {
+				e.TargetRef = &corev1.ObjectReference{Kind: Pod.Name, Namespace: there.Twin, Name: guest.Name}
+			}
 		}
-		e.TargetRef = nil
 		out.Endpoints = append(out.Endpoints, *e)
 	}
 	for i := range home.Ports {
