@@ -183,6 +183,10 @@ func (b *brokered) goOn(t *testing.T) {
 			fail(t, "at %s are %d pods of %+v", p.Name(), len(at[p.Name()]), at)
 		}
 	}
+	// The runtime of bob's guests, which her pods have there, is not hers to hear of.
+	if events := kubectl(t, b.alice, "-n", "shop", "get", "events", "-o", "jsonpath={.items[*].reason}"); strings.Contains(events, "RuntimeClassLeftOut") {
+		t.Errorf("events: %s", events)
+	}
 	for _, p := range b.providers {
 		one := at[p.Name()][0]
 		there := pods(t, p, "-A", "--field-selector=metadata.name="+one.Metadata.Name)

@@ -154,8 +154,10 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	if wanted.Spec.Via, err = n.via(home); err != nil {
 		return err
 	}
+	another := false // home's pod is a guest of another, and its RuntimeClass is what guests have here
 	if n.cfg.Onward != nil {
 		if onward, is := n.cfg.Onward(home.Namespace); is {
+			another = true
 			if err := onward.Known(home.Namespace); err != nil {
 				return err
 			}
@@ -166,7 +168,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)
-		if class := ptr.Deref(home.Spec.RuntimeClassName, ""); class != "" {
+		if class := ptr.Deref(home.Spec.RuntimeClassName, ""); class != "" && !another {
 			n.record.Event(home, corev1.EventTypeWarning, eventRuntimeLeft, "RuntimeClass "+class+" is home's: "+n.cfg.PeerName+" runs the pod by the runtime that its owner gives guests")
 		}
 		return nil
