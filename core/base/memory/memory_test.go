@@ -52,7 +52,11 @@ func TestCollectionsRest(t *testing.T) {
 			}
 		}
 	})
-	if forced(working) != 0 {
+	collects := true
+	for tries := 0; collects && tries < 20; tries++ { // on a busy machine the work may stand still for a period
+		collects = forced(working) != 0
+	}
+	if collects {
 		t.Error("it collects while the program allocates")
 	}
 	close(done)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	k8stesting "k8s.io/client-go/testing"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
@@ -37,34 +34,6 @@ func cpuOf(id, name, cpu string) remote.Part {
 	return remote.Part{ID: id, Name: name, Resources: map[string]string{"cpu": cpu}}
 }
 
-// copies are a watch's events, whose objects are those of this watch alone.
-type copies struct {
-	watch.Interface
-	events chan watch.Event
-	ended  chan struct{}
-	end    func()
-}
-
-func copying(w watch.Interface) *copies {
-	c := &copies{Interface: w, events: make(chan watch.Event), ended: make(chan struct{})}
-	c.end = sync.OnceFunc(func() { close(c.ended) })
-	go func() {
-		defer close(c.events)
-		for e := range w.ResultChan() {
-			e.Object = e.Object.DeepCopyObject()
-			select {
-			case c.events <- e:
-			case <-c.ended:
-				return
-			}
-		}
-	}()
-	return c
-}
-
-func (c *copies) ResultChan() <-chan watch.Event { return c.events }
-func (c *copies) Stop()                          { c.end(); c.Interface.Stop() }
-
 // dividing is standing, with a node whose parts are kept; stop ends that.
 func dividing(t *testing.T, story func(s *stand, stop func())) {
 	dividingAt(t, func(string, HomePods) (int32, func(), error) { return 10261, func() {}, nil }, story)
@@ -73,13 +42,6 @@ func dividing(t *testing.T, story func(s *stand, stop func())) {
 // dividingAt is the same with endpoints of their own.
 func dividingAt(t *testing.T, endpoint func(string, HomePods) (int32, func(), error), story func(s *stand, stop func())) {
 	standing(t, func(s *stand) {
-		s.home.PrependWatchReactor("*", func(action k8stesting.Action) (bool, watch.Interface, error) { // whose own gives some objects to all who watch
-			w, err := s.home.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(k8stesting.WatchActionImpl).ListOptions)
-			if err != nil {
-				return true, nil, err
-			}
-			return true, copying(w), nil
-		})
 		s.node.cfg.PeerID = bobsID
 		s.node.cfg.Endpoint = endpoint
 		s.node.Set(corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("2")}, map[string]string{"kith.dev/virtual": "true", corev1.LabelTopologyZone: "bob"})

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -115,10 +116,45 @@ type away struct{}
 
 func (away) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("away") }
 
+// copies are a watch's events, whose objects are those of this watch alone.
+type copies struct {
+	watch.Interface
+	events chan watch.Event
+	ended  chan struct{}
+	end    func()
+}
+
+func copying(w watch.Interface) *copies {
+	c := &copies{Interface: w, events: make(chan watch.Event), ended: make(chan struct{})}
+	c.end = sync.OnceFunc(func() { close(c.ended) })
+	go func() {
+		defer close(c.events)
+		for e := range w.ResultChan() {
+			e.Object = e.Object.DeepCopyObject()
+			select {
+			case c.events <- e:
+			case <-c.ended:
+				return
+			}
+		}
+	}()
+	return c
+}
+
+func (c *copies) ResultChan() <-chan watch.Event { return c.events }
+func (c *copies) Stop()                          { c.end(); c.Interface.Stop() }
+
 // standing runs a node's work, without its registration, in a bubble.
 func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespace) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stand{T: t, home: fake.NewClientset(), twins: &askedTwins{}}
+		s.home.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) { // whose own gives some objects to all who watch
+			w, err := s.home.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(clienttesting.WatchActionImpl).ListOptions)
+			if err != nil {
+				return true, nil, err
+			}
+			return true, copying(w), nil
+		})
 		for _, ns := range namespaces {
 			if err := s.home.Tracker().Add(ns); err != nil {
 				t.Fatal(err)
