@@ -77,6 +77,9 @@ func (p commands) showStatus(w io.Writer, s api.Status) {
 		line("Laptops", screen.Count(n, "laptop")+" tethered to this cluster (kith peers)")
 	}
 	line("Pods", fmt.Sprintf("%d abroad", s.Counts.PodsAbroad), screen.Count(s.Counts.Guests, "guest"))
+	if s.Awake != nil && s.Awake.Kept {
+		line("Sleep", style.Yellow(kept(*s.Awake, p.Now())), "kith awake --off ends that")
+	}
 	for i, t := range s.Transfers {
 		line(map[bool]string{true: "Images"}[i == 0], transfer(t))
 	}

@@ -184,7 +184,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 		contacts.CallBack = func(from identity.ID, c peering.CallBack) { d.relay.CallBack(from, c) }
 	}
 	d.contacts = peering.NewContacts(contacts)
-	d.laptop = laptop.New(laptop.Config{Tell: d.sleeps, Woke: d.awake, Log: log})
+	d.laptop = laptop.New(laptop.Config{
+		Tell: d.sleeps, Woke: d.awake, Guests: d.backend.GuestCount, GuestsMoved: d.changed.Wait, Kept: d.backend.TellAwake, Log: log,
+	})
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)

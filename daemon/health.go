@@ -61,6 +61,7 @@ func (d *Daemon) sleeps(ctx context.Context) {
 		d.log.Info("peers are not told that this machine goes to sleep: guests may run on other nodes, which go on")
 		return
 	}
+	d.backend.FallsAsleep(ctx)
 	d.peerAPI.Announce(ctx, peering.NoticeSuspending)
 }
 
@@ -74,6 +75,7 @@ func (d *Daemon) awake() {
 		defer cancel()
 		d.peerAPI.Announce(ctx, peering.NoticeAwake)
 	}()
+	d.backend.WakesUp()
 	d.woke()
 }
 

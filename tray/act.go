@@ -52,6 +52,8 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 		t.seeTether(ctx, a.About)
 	case menu.Untether:
 		t.askUntether(ctx)
+	case menu.KeepAwake:
+		t.keepAwake(ctx, a.About == menu.KeepOn)
 	case menu.SetKind:
 		t.setKind(notice.Kind(a.About))
 	case menu.ShowAbout:
@@ -164,6 +166,14 @@ func (t *Tray) failed(about string, err error) {
 		title, body = e.Message, e.Reason+"\n"+e.Do
 	}
 	t.say("failed/"+about, title, body)
+}
+
+// keepAwake keeps this laptop awake until guests end, or lets it sleep. It is done by a click alone: any program of the session can keep its
+// laptop awake anyway.
+func (t *Tray) keepAwake(ctx context.Context, on bool) {
+	t.do(ctx, menu.DoingAwake, "", callTime, func(ctx context.Context) error {
+		return errorOf(t.Daemon.KeepAwake(ctx, api.AwakeOptions{UntilGuestsEnd: on, Off: !on}))
+	})
 }
 
 func (t *Tray) setKind(k notice.Kind) {

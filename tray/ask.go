@@ -165,6 +165,10 @@ func (t *Tray) answered(ctx context.Context, a notice.Answer) {
 		if a.Yes {
 			t.undo(ctx, *a.Change)
 		}
+	case a.Awake:
+		if a.Yes {
+			t.keepAwake(ctx, true)
+		}
 	case a.Request != "" && !a.Yes:
 		t.decline(ctx, a.Request)
 	case a.Request != "":

@@ -280,6 +280,20 @@ func TestThePageIsOpenedByAClick(t *testing.T) {
 }
 
 // TestTopIsShown: what pods use, both ways, of one peer; names are a peer's words.
+func TestAClickKeepsItAwakeAndAnotherLetsItSleep(t *testing.T) {
+	s := raise(t)
+	s.menu.Wait(t, soon, "Sharing 50 %", nil)
+	s.menu.WaitGone(t, soon, "Keep awake") // for whom
+	s.daemon.Set(func() { s.daemon.State.Awake, s.daemon.State.Counts.Guests = &api.Awake{}, 2 })
+	s.menu.Click(t, "Keep awake until guests end")
+	s.called(t, "KeepAwake {UntilGuestsEnd:true For:0 Off:false}")
+	s.menu.Wait(t, soon, "Kept awake until guests end, at the latest", func(l bustest.Line) bool { return l.Checked })
+	s.daemon.Set(func() { s.daemon.State.Counts.Guests = 0 })
+	s.menu.Click(t, "Kept awake until guests end")
+	s.called(t, "KeepAwake {UntilGuestsEnd:false For:0 Off:true}")
+	s.menu.WaitGone(t, soon, "wake until")
+}
+
 func TestTopIsShown(t *testing.T) {
 	s := raise(t)
 	dir := os.Getenv("XDG_RUNTIME_DIR")

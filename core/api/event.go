@@ -29,6 +29,9 @@ const (
 	EventLaptopReturned   EventType = "LaptopReturned"   // it is its owner's again
 	EventNodeLeftOut      EventType = "NodeLeftOut"      // its fence is not alive: no new guest runs on that node of this cluster
 	EventNodeTakesGuests  EventType = "NodeTakesGuests"  // it is alive again
+	EventStoodStill       EventType = "StoodStill"       // this machine was suspended, and guests with it: Message says which and how long
+	EventKeptAwake        EventType = "KeptAwake"        // this machine is kept awake from now on
+	EventMaySleep         EventType = "MaySleep"         // it is so no more; Reason says why
 	EventSecurity         EventType = "Security"         // a wrong key, a replay, a refused reach
 	EventMissed           EventType = "Missed"           // the reader was too slow: Message says how many are gone
 )
@@ -43,6 +46,12 @@ const (
 	ReasonAnswersAgain EventReason = "AnswersAgain" // of EventTetherMade: the company, that could not be reached
 	ReasonNotTethered  EventReason = "NotTethered"  // of EventTetherEnded: the switch did not come about
 	ReasonUntethered   EventReason = "Untethered"   // of EventTetherEnded: for what Message says, and not by this machine's owner
+	ReasonRenewed      EventReason = "Renewed"      // of EventContractSigned: it runs on, with the same amounts; nobody asked for anything
+	ReasonByOwner      EventReason = "ByOwner"      // of EventMaySleep
+	ReasonGuestsEnded  EventReason = "GuestsEnded"  // of EventMaySleep: no guest runs here any more
+	ReasonTimeIsUp     EventReason = "TimeIsUp"     // of EventMaySleep
+	ReasonBatteryLow   EventReason = "BatteryLow"   // of EventMaySleep
+	ReasonNoLogind     EventReason = "NoLogind"     // of EventMaySleep: nothing gives a lock any more
 )
 
 // Event is one thing that happened. The stream of events is JSON, one per line; a blank line is a sign of life.

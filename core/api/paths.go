@@ -33,6 +33,7 @@ const (
 	PathPolicies   = "/v1/policies"              // GET []Policy
 	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy, ?dryRun=true
 	PathUndo       = "/v1/undo"                  // POST takes back the last change of a policy → Policy, ?dryRun=true
+	PathAwake      = "/v1/awake"                 // POST AwakeOptions → Awake
 	PathOffloads   = "/v1/offloads"              // GET []Offload
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest

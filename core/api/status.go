@@ -45,6 +45,7 @@ type Status struct {
 	Exposed  *Exposed       `json:"exposed,omitempty"` // nil: services are open to this machine alone
 	Waiting  List[Problem]  `json:"waiting"`           // for the owner's answer: requests, and codes to compare
 	Problems List[Problem]  `json:"problems"`
+	Awake    *Awake         `json:"awake,omitempty"` // nil: nothing suspends this machine that could be kept from it
 
 	Transfers List[ImageTransfer] `json:"transfers,omitempty"` // of images to peers, at this moment
 }

@@ -84,6 +84,7 @@ type Backend struct {
 
 	fixing  sync.Mutex // one mends at a time
 	giving  giving
+	suspend suspend
 	changes changes
 }
 
@@ -122,6 +123,7 @@ func (b *Backend) Status(ctx context.Context) (api.Status, error) {
 		Started: b.Started, Engine: b.engineStatus(), Listen: b.Listening(), Exposed: b.Exposed(),
 	}
 	s.Mode, s.Tether = b.mode()
+	s.Awake = b.awakeNow()
 	all := b.Directory.All()
 	s.Counts.Peers = len(all)
 	for _, k := range all {

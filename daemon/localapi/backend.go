@@ -89,6 +89,9 @@ type Backend interface {
 	// Undo takes back the last change that SetPolicy made since kithd started, or, when that was Undo's, brings it back. CodeConflict when there
 	// is none, or the policy was changed since.
 	Undo(ctx context.Context, dry api.DryRun) (api.Policy, error)
+	// KeepAwake keeps this machine from being suspended, or lets it be again. The options are checked. CodeUnsupported where nothing suspends it that
+	// could be kept from it, CodeConflict when no guest runs here that could end, or the battery is low.
+	KeepAwake(ctx context.Context, options api.AwakeOptions) (api.Awake, error)
 
 	Offloads(ctx context.Context) ([]api.Offload, error)
 	// Offload makes the pods of a namespace eligible for peers and returns when the twins are there, or, when no

@@ -98,6 +98,16 @@ var routes = []route{
 	{"GET", api.PathOffered, short, about("peer", Backend.Offered)},
 	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
 	{"POST", api.PathUndo, short, func(c *call) (any, error) { return c.Undo(c.ctx, c.dry) }},
+	{"POST", api.PathAwake, short, func(c *call) (any, error) {
+		in, err := body[api.AwakeOptions](c)
+		if err == nil {
+			err = in.Check()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c.KeepAwake(c.ctx, in)
+	}},
 
 	{"GET", api.PathImages, short, list(Backend.Images)},
 	{"DELETE", api.PathImages, short, func(c *call) (any, error) {

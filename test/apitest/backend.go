@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"kith.dev/core/api"
 )
@@ -521,6 +522,29 @@ func (b *Backend) setPolicy(name string, change api.PolicyChange, dry api.DryRun
 		b.State.Sharing.Share, b.State.Sharing.Paused = is.Amounts.Share(), is.Paused
 	}
 	return shown, nil
+}
+
+// AwakeSince is when KeepAwake begins.
+var AwakeSince = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func (b *Backend) KeepAwake(_ context.Context, options api.AwakeOptions) (api.Awake, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	if err := b.called("KeepAwake", fmt.Sprintf("%+v", options)); err != nil {
+		return api.Awake{}, err
+	}
+	is := api.Awake{}
+	switch {
+	case b.State.Awake == nil:
+		return is, &api.Error{Code: api.CodeUnsupported, Message: "this machine cannot be kept awake", Reason: "logind does not run here"}
+	case options.UntilGuestsEnd && b.State.Counts.Guests == 0:
+		return is, &api.Error{Code: api.CodeConflict, Message: "this laptop is not kept awake", Reason: "no guest runs here", Do: "kith awake --for 2h keeps it awake without"}
+	case !options.Off:
+		is = api.Awake{Kept: true, Since: AwakeSince, Until: AwakeSince.Add(time.Duration(cmp.Or(options.For, api.MostAwake))), UntilGuestsEnd: options.UntilGuestsEnd}
+	}
+	b.State.Awake = &is
+	return is, nil
 }
 
 func (b *Backend) Undo(_ context.Context, dry api.DryRun) (api.Policy, error) {

@@ -91,9 +91,16 @@ const (
 	SaveReport     Verb = "saveReport" // make a bug report, and open the window that lists what is in it
 	CopyText       Verb = "copyText"   // About: the text
 	ShowAbout      Verb = "showAbout"
-	Tether         Verb = "tether"   // see what a tether to a peer would mean, and open the window in which the owner wants it; About: its ID
-	Untether       Verb = "untether" // open the window in which the owner takes this laptop back
+	Tether         Verb = "tether"    // see what a tether to a peer would mean, and open the window in which the owner wants it; About: its ID
+	KeepAwake      Verb = "keepAwake" // this laptop until guests end, or let it sleep again; About: KeepOn or KeepOff
+	Untether       Verb = "untether"  // open the window in which the owner takes this laptop back
 	Quit           Verb = "quit"
+)
+
+// What KeepAwake is about.
+const (
+	KeepOn  = "on"
+	KeepOff = "off"
 )
 
 // Action is what a click on an item asks for.
@@ -119,6 +126,7 @@ func Of(s State) []Item {
 		b.peers()
 		b.mode()
 		b.sharing()
+		b.awake()
 	} else {
 		b.head()
 		b.help()

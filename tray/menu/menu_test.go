@@ -188,6 +188,15 @@ func scenes() map[string]menu.State {
 		s.Doing = map[string]string{"ID-busy": "asking"}
 		status(s).Counts = api.Counts{PodsAbroad: 3, Guests: 1}
 	})
+	scene("guests", func(s *menu.State) { status(s).Counts.Guests, status(s).Awake = 3, &api.Awake{} })
+	scene("awake", func(s *menu.State) {
+		until := time.Date(2026, 3, 2, 17, 1, 0, 0, time.UTC)
+		status(s).Counts.Guests, status(s).Awake = 3, &api.Awake{Kept: true, Until: until, UntilGuestsEnd: true}
+	})
+	scene("awake-for", func(s *menu.State) {
+		status(s).Awake = &api.Awake{Kept: true, Until: time.Date(2026, 3, 2, 17, 1, 0, 0, time.UTC)}
+		s.Doing = map[string]string{menu.DoingAwake: ""}
+	})
 	scene("paused", func(s *menu.State) {
 		status(s).Sharing = api.Sharing{Policy: "default", Amounts: api.Resources{"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"}, Paused: true}
 	})

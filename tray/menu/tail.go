@@ -15,6 +15,27 @@ func (b *builder) sharing() {
 	b.long("share", "S"+words.Sharing(b.Snapshot.Status.Sharing)[1:]+" …", Share, DoingShare, "Changing what is shared…")
 }
 
+// awake is the box that keeps this laptop awake for its guests. It is there while some run, or it is ticked.
+func (b *builder) awake() {
+	s := b.Snapshot.Status
+	a := s.Awake
+	if a == nil || !a.Kept && s.Counts.Guests == 0 {
+		return
+	}
+	i := Item{ID: "awake", Label: "Keep awake until guests end", Box: true, On: a.Kept, Action: Action{KeepAwake, KeepOn}}
+	if a.Kept {
+		until := a.Until.Local().Format("15:04")
+		i.Label, i.Action.About = "Kept awake until "+until, KeepOff
+		if a.UntilGuestsEnd {
+			i.Label = "Kept awake until guests end, at the latest " + until
+		}
+	}
+	if _, doing := b.Doing[DoingAwake]; doing {
+		i.Disabled, i.Action = true, Action{}
+	}
+	b.add(i)
+}
+
 // decides reports whether the owner of this laptop decides, and has a cluster to decide about.
 func (b *builder) decides() bool { return b.usable() && b.autonomous() }
 
@@ -48,6 +69,7 @@ const (
 	DoingDiagnosis = "diagnosis"
 	DoingMend      = "mending"
 	DoingReport    = "report"
+	DoingAwake     = "awake"
 )
 
 // long adds a line to click, or says that what it starts is under way.

@@ -46,7 +46,10 @@ type Bus struct {
 	hides   bool   // and shows them only when it is asked to
 	markup  bool   // it takes bodies for markup
 	asked   bool   // what it can do is known
+	name    string // as it calls itself
+	quiet   bool   // the user wants to be left alone, as far as the desktop says so
 	shown   map[uint32]Notice
+	unseen  map[string]bool // keys of those that wait for an answer, and came while the user wanted to be left alone
 	unsent  []Notice
 }
 
@@ -67,7 +70,7 @@ func Desktop(log *slog.Logger) (Screen, error) {
 
 // NewBus makes a Bus on a connection that is its own: Run closes it.
 func NewBus(conn *dbus.Conn, log *slog.Logger) *Bus {
-	return &Bus{conn: conn, log: log, wake: make(chan struct{}, 1), shown: map[uint32]Notice{}}
+	return &Bus{conn: conn, log: log, wake: make(chan struct{}, 1), shown: map[uint32]Notice{}, unseen: map[string]bool{}}
 }
 
 // Show implements Screen.
@@ -107,7 +110,7 @@ func (b *Bus) Run(ctx context.Context, clicked func(Answer)) error {
 		dbus.WithMatchSender(daemonBus), dbus.WithMatchInterface(daemonBus), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, server),
 	}
 	clicks := []dbus.MatchOption{dbus.WithMatchSender(server), dbus.WithMatchInterface(server), dbus.WithMatchObjectPath(serverPath)}
-	for _, match := range [][]dbus.MatchOption{changes, clicks} {
+	for _, match := range append([][]dbus.MatchOption{changes, clicks}, quietMatches...) {
 		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
 			return b.end(ctx, fmt.Errorf("listen to the notification server: %w", err))
 		}
@@ -147,6 +150,7 @@ func (b *Bus) work(ctx context.Context, t task) {
 	if t.retract {
 		if id := b.id(t.notice.Key); id != 0 {
 			delete(b.shown, id)
+			delete(b.unseen, t.notice.Key)
 			b.close(ctx, id)
 		}
 		return
@@ -188,6 +192,8 @@ func (b *Bus) signal(ctx context.Context, s *dbus.Signal, clicked func(Answer)) 
 	switch {
 	case s.Sender == daemonBus && s.Name == daemonBus+".NameOwnerChanged":
 		b.settle(ctx)
+	case b.ofQuiet(s):
+		b.hush(ctx)
 	case b.owner == "" || s.Sender != b.owner || s.Path != serverPath:
 		b.log.Debug("signal of a stranger", "sender", s.Sender, "signal", s.Name)
 	case s.Name == server+".ActionInvoked":
@@ -247,6 +253,7 @@ func (b *Bus) moved(ctx context.Context) {
 		}
 	}
 	clear(b.shown)
+	clear(b.unseen)
 }
 
 // keep has a notice shown when there is a server again.

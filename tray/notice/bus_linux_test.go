@@ -122,7 +122,13 @@ func serve(t *testing.T, bus *bustest.Bus, first uint32, can ...string) *notific
 // running starts a Bus, and gives it with what is clicked.
 func running(t *testing.T, bus *bustest.Bus) (*Bus, chan Answer) {
 	t.Helper()
-	b := NewBus(bus.Connect(t), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return logged(t, bus, io.Discard)
+}
+
+// logged is running, with a log.
+func logged(t *testing.T, bus *bustest.Bus, log io.Writer) (*Bus, chan Answer) {
+	t.Helper()
+	b := NewBus(bus.Connect(t), slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	clicked := make(chan Answer, 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -55,6 +55,9 @@ func (b *Bus) send(ctx context.Context, n Notice) {
 	delete(b.shown, old)
 	b.moved(ctx) // the call may have started the server, and the word of that is still on its way
 	b.shown[id] = n
+	if delete(b.unseen, n.Key); b.quiet && n.About.waits() {
+		b.unseen[n.Key] = true
+	}
 }
 
 // ask learns what the server can do.
@@ -67,13 +70,14 @@ func (b *Bus) ask(ctx context.Context) {
 		b.log.Debug("no notification server", "err", err)
 		return
 	}
-	var name, vendor, version, spec string
-	if err := b.conn.Object(server, serverPath).CallWithContext(ctx, server+".GetServerInformation", 0).Store(&name, &vendor, &version, &spec); err != nil {
+	var vendor, version, spec string
+	if err := b.conn.Object(server, serverPath).CallWithContext(ctx, server+".GetServerInformation", 0).Store(&b.name, &vendor, &version, &spec); err != nil {
 		b.log.Debug("the notification server does not say what it is", "err", err)
 	}
 	b.moved(ctx)
-	b.hides = name == "dunst" // a click with the middle button opens a menu of them, if it has a program for that
+	b.hides = b.name == "dunst" // a click with the middle button opens a menu of them, if it has a program for that
 	b.actions, b.markup, b.asked = slices.Contains(can, "actions"), slices.Contains(can, "body-markup"), true
+	b.quiet = b.readQuiet(ctx)
 }
 
 // plain makes a title harmless to servers that take titles for markup, and to those that do not.
@@ -81,12 +85,20 @@ func plain(title string) string {
 	return strings.NewReplacer("<", "‹", ">", "›", "&", "＆").Replace(title)
 }
 
+// categories are those of the specification that say what a kind is.
+var categories = map[Kind]string{PeerLost: "presence.offline", PeerBack: "presence.online", TetherLost: "network.error"}
+
+// hints says how a notice is to be shown. None is critical, so the desktop's do-not-disturb holds for all; none is transient, so that who was away finds
+// them in the desktop's list; none is resident, for a button answers once.
 func hints(n Notice) map[string]dbus.Variant {
 	urgency := notify.UrgencyNormal
-	if n.Urgent {
-		urgency = notify.UrgencyCritical
+	if n.Low {
+		urgency = notify.UrgencyLow
 	}
 	out := map[string]dbus.Variant{"desktop-entry": dbus.MakeVariant("kith-tray")}
+	if c := categories[n.Kind]; c != "" {
+		out["category"] = dbus.MakeVariant(c)
+	}
 	for _, h := range []notify.Hint{notify.HintUrgency(urgency), notify.HintImageDataRGBA(picture(n))} {
 		out[h.ID] = h.Variant
 	}

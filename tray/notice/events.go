@@ -51,6 +51,10 @@ func (d *diff) event(e api.Event) {
 			body = "What ran there starts again where there is room."
 		}
 		d.tell(who, Notice{Key: "ended/" + e.Peer, Kind: Ended, Title: who + " ended the contract", Body: body, Icon: icon.Alone})
+	case api.EventStoodStill:
+		d.stoodStill(e)
+	case api.EventMaySleep:
+		d.maySleep(e)
 	case api.EventTetherMade, api.EventTetherLost, api.EventTetherEnded:
 		d.tether(e, who)
 	case api.EventLaptopTethered:
@@ -82,7 +86,7 @@ func (d *diff) answered(e api.Event, who string) {
 
 // signed tells that a peer said yes, or that a policy here said yes to a peer.
 func (d *diff) signed(e api.Event, who string) {
-	if d.bound(e.Peer) || e.Reason == api.ReasonLowered { // that was told before
+	if d.bound(e.Peer) || e.Reason == api.ReasonLowered || e.Reason == api.ReasonRenewed { // that was told before, or is as it was
 		return
 	}
 	if e.Direction == api.Outgoing {
@@ -113,7 +117,7 @@ func (d *diff) tether(e api.Event, who string) {
 	n := Notice{Key: "tether"}
 	switch {
 	case e.Type == api.EventTetherLost:
-		n.Kind, n.Title, n.Icon, n.Urgent = TetherLost, who+" cannot be reached, which runs this laptop", icon.Problem, true
+		n.Kind, n.Title, n.Icon, n.Lasts = TetherLost, who+" cannot be reached, which runs this laptop", icon.Problem, true
 		back := "“Untether” in the menu takes this laptop back."
 		if t := d.Snapshot.Status.Tether; t != nil && !t.Until.IsZero() {
 			back = "This laptop takes itself back at " + t.Until.Local().Format("15:04") + "."
@@ -131,6 +135,44 @@ func (d *diff) tether(e api.Event, who string) {
 		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Untethered from "+who, icon.Alone, sentence(e.Message)
 	}
 	d.tell(who, n)
+}
+
+const keySlept = "slept"
+
+// stoodStill tells whose pods waited while this laptop slept, where the owner could keep it awake the next time.
+func (d *diff) stoodStill(e api.Event) {
+	if a := d.Snapshot.Status.Awake; a == nil || a.Kept {
+		return
+	}
+	d.tell("", Notice{
+		Key: keySlept, Kind: Slept, Title: "Guests stood still while it slept", Body: sentence(e.Message), Icon: icon.Offering, About: Subject{Awake: true},
+	})
+}
+
+// maySleep tells that this laptop is kept awake no more, where guests run that its owner wanted it to wait for.
+func (d *diff) maySleep(e api.Event) {
+	n := Notice{Key: keySlept, Kind: MaySleep, Title: "This laptop may sleep again", Body: reason(e), Icon: icon.Offering}
+	switch e.Reason {
+	case api.ReasonBatteryLow, api.ReasonNoLogind:
+	case api.ReasonTimeIsUp:
+		if d.Snapshot.Status.Counts.Guests == 0 {
+			return
+		}
+		n.About = Subject{Awake: true}
+	default:
+		return
+	}
+	d.tell("", n)
+}
+
+// slept takes back what was said of guests that stood still once there are none, or it is kept awake: its button would have nothing to do.
+func (d *diff) slept() {
+	a := d.Snapshot.Status.Awake
+	could := d.Snapshot.Status.Counts.Guests > 0 && a != nil && !a.Kept
+	if d.old.guests && !could {
+		d.retract(keySlept)
+	}
+	d.next.guests = could
 }
 
 // bound reports whether one of this cluster and a peer runs the other: what happens between them is told as that of the tether.

@@ -29,6 +29,8 @@ const (
 	TetherLost   Kind = "tetherLost"
 	TetherEnded  Kind = "tetherEnded"
 	Sharing      Kind = "sharing"
+	Slept        Kind = "slept"
+	MaySleep     Kind = "maySleep"
 	Trouble      Kind = "trouble"
 	// Tray is what the tray itself has to say, such as that this desktop shows no icons. It is always shown.
 	Tray Kind = "tray"
@@ -54,6 +56,8 @@ var Kinds = []struct {
 	{TetherLost, "The company's cluster cannot be reached", "The company's cluster was lost, %s times"},
 	{TetherEnded, "Untethered", "Untethered, %s times"},
 	{Sharing, "What is shared changes", "What is shared has changed, %s times"},
+	{Slept, "Guests stood still while this laptop slept", "Guests stood still, %s times"},
+	{MaySleep, "This laptop is kept awake no more", "This laptop is kept awake no more, %s times"},
 	{Trouble, "Kith has trouble", "Kith has %s troubles"},
 }
 

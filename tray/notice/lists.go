@@ -19,7 +19,7 @@ func (d *diff) requests() {
 		}
 		now[r.ID] = pending{r.PeerID, r.Code, r.Grants()}
 		if d.old.started && d.old.requests[r.ID] != now[r.ID] {
-			d.tell(words.Name(r.Peer), Asks(r))
+			d.tellOf("requests of "+r.PeerID, words.Name(r.Peer), Asks(r))
 		}
 	}
 	retractGone(d, "request/", d.old.requests, now)
@@ -86,7 +86,7 @@ func (d *diff) compares() {
 		}
 		if d.old.started && waited && d.old.compares[p.ID] != p.Code {
 			who := words.Name(p.Name)
-			d.tell(who, Notice{
+			d.tellOf(atOnce, who, Notice{
 				Key: "compare/" + p.ID, Kind: Request, Title: who + " is accepted", Icon: icon.Offering, Lasts: true,
 				Body: fmt.Sprintf("Its owner compares the code with this screen: %s. Nothing is signed before.", words.Code(p.Code)),
 			})
@@ -125,15 +125,18 @@ func (d *diff) peers() {
 				is.since = d.Now
 			}
 		}
+		is.last = was.last
 		who, key := words.Name(p.Name), "reach/"+p.ID
 		switch {
 		case p.Tether != nil && p.Tether.Role == api.Laptop: // its events tell
-		case is.waits() && d.Now.Sub(is.since) >= lostPatience:
+		case is.waits() && p.Suspended && atStake(p) == "": // a colleague closed the lid, and nothing runs there
 			is.told = true
+		case is.waits() && !d.Now.Before(is.due()):
+			is.told, is.last = true, d.Now
 			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})
 		case was.waits() && !is.lost: // it was a moment
 		case was.lost && !is.lost && is.good:
-			d.tell(who, Notice{Key: key, Kind: PeerBack, Title: who + " is back", Icon: icon.Peered})
+			d.tell(who, Notice{Key: key, Kind: PeerBack, Title: who + " is back", Icon: icon.Peered, Low: true})
 		case was.lost && !is.lost:
 			d.retract(key)
 		}
@@ -180,7 +183,7 @@ func (d *diff) guests() {
 		now[key] = true
 		if d.old.started && !d.old.refused[key] {
 			who := words.Name(g.Consumer)
-			d.tell(who, Notice{
+			d.tellOf("refused/"+g.ConsumerID, who, Notice{
 				Key: "refused/" + key, Kind: GuestRefused, Title: "A pod of " + who + " was refused",
 				Body: lines(words.Text(g.Name)+" does not run here.", sentence(g.Why)), Icon: icon.Problem,
 			})

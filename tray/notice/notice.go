@@ -21,10 +21,11 @@ type Notice struct {
 	Icon  icon.State
 	// About is what its buttons answer; the zero value: it has none.
 	About Subject
-	// Lasts: it stays until it is taken back, as those with buttons do.
+	// Lasts: it stays until it is taken back or the user has seen it, as those that wait for an answer do. None is critical, which would break
+	// through what the user set up to be left alone: pods run on whatever happens to Kith.
 	Lasts bool
-	// Urgent ones stay until the user has seen them.
-	Urgent bool
+	// Low: good news, for which nobody need look up.
+	Low bool
 }
 
 // Subject is what the buttons of a notice answer: a request of a peer, what a peer accepted, or a change of what is shared.
@@ -35,6 +36,7 @@ type Subject struct {
 	Code    string  // of Peer, as the notice shows it
 	Terms   bool    // of Peer: they are to be read in a window, which the first button opens
 	Change  *Change // the one button takes it back
+	Awake   bool    // the one button keeps this laptop awake until guests end
 }
 
 // Change is one of what a policy offers.
@@ -68,6 +70,8 @@ func (s Subject) buttons() (yes, no string) {
 		return "", ""
 	case s.Change != nil:
 		return "Undo", ""
+	case s.Awake:
+		return "Keep awake until they end", ""
 	case s.Request != "":
 		return "Accept", "Decline"
 	case s.Terms:
@@ -83,6 +87,8 @@ func (s Subject) elsewhere() string {
 		return ""
 	case s.Change != nil:
 		return "“Sharing …” in Kith's menu changes it."
+	case s.Awake:
+		return "“Keep awake until guests end” in Kith's menu does."
 	case s.Request != "":
 		return "Accept or decline in Kith's menu."
 	}

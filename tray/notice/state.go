@@ -8,13 +8,17 @@ import (
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
 	"kith.dev/core/base/places"
+	"kith.dev/tray/pace"
 )
 
 const (
 	// gonePatience is how long the daemon may be away before it is worth a word: an upgrade takes seconds.
 	gonePatience = 10 * time.Second
-	// lostPatience is how long a peer may be away before that is worth a word: its daemon may be starting anew.
+	// lostPatience is how long a peer may be away before that is worth a word: its daemon may be starting anew. For one of which that was told within
+	// lostAgain, it is longPatience: it comes and goes.
 	lostPatience = 5 * time.Second
+	longPatience = 15 * time.Minute
+	lostAgain    = 8 * time.Hour
 	// troubleAgain is how long a trouble that went and came back is not told again.
 	troubleAgain = 10 * time.Minute
 	// calm is how long after the daemon came back the peers may be unreachable: it has to find them first.
@@ -43,9 +47,13 @@ type State struct {
 	troubles  map[string]trouble
 	goneSince time.Time
 	calmUntil time.Time // peers are not compared before
+	guests    bool      // run here, and it could be kept awake for them
 	seq       uint64    // of the last event
 	said      map[string]time.Time
 	recent    map[Kind]burst
+	pace      pace.Pace       // how much was told of what
+	held      map[string]held // what waits until it may be told, by its key
+	lost      map[string]bool // keys of peers of which the user was told that they are away
 }
 
 // pending is what makes a request another one than before: a peer that asks again may have the same ID.
@@ -61,10 +69,20 @@ type relation struct {
 	told bool // and the user knows
 	// since is when it was lost; zero when it was before the tray started.
 	since time.Time
+	// last is when that was told last.
+	last time.Time
 }
 
 // waits tells whether the user is to know, if it lasts.
 func (r relation) waits() bool { return r.lost && !r.told && !r.since.IsZero() }
+
+// due is until when it must last for that.
+func (r relation) due() time.Time {
+	if !r.last.IsZero() && r.since.Sub(r.last) < lostAgain {
+		return r.since.Add(longPatience)
+	}
+	return r.since.Add(lostPatience)
+}
 
 // trouble is something wrong with the daemon.
 type trouble struct {
@@ -74,7 +92,7 @@ type trouble struct {
 
 // Next gives what is to be told, and what to remember.
 func (m State) Next(in Input, settings Settings) (State, Plan) {
-	d := diff{Input: in, old: m, next: m, about: map[string]string{}}
+	d := diff{Input: in, old: m, next: m, about: map[string]string{}, of: map[string]string{}}
 	d.next.troubles = maps.Clone(m.troubles)
 	if d.next.troubles == nil {
 		d.next.troubles = map[string]trouble{}
@@ -92,6 +110,7 @@ func (m State) Next(in Input, settings Settings) (State, Plan) {
 			d.compares()
 			d.guests()
 			d.policies()
+			d.slept()
 			if !d.Now.Before(d.next.calmUntil) {
 				d.peers()
 			}
@@ -113,11 +132,19 @@ type diff struct {
 	old, next State
 	plan      Plan
 	about     map[string]string // what a notice is about, by its key: a word for a list of several
+	over      []string          // keys of what is over, and has something in its place
+	of        map[string]string // what it counts for, by its key; where nothing is said, for itself
 }
 
 func (d *diff) tell(about string, n Notice) {
 	d.about[n.Key] = about
 	d.plan.Show = append(d.plan.Show, n)
+}
+
+// tellOf is tell of one of many things of the same peer, which count together.
+func (d *diff) tellOf(subject, about string, n Notice) {
+	d.of[n.Key] = subject
+	d.tell(about, n)
 }
 
 func (d *diff) retract(keys ...string) { d.plan.Retract = append(d.plan.Retract, keys...) }
@@ -149,14 +176,14 @@ func (d *diff) back() {
 func (m State) Wake(now time.Time) time.Time {
 	switch {
 	case !m.goneSince.IsZero() && m.observed && !m.troubles[keyDaemon].now:
-		return m.goneSince.Add(gonePatience)
+		return sooner(m.due(now), m.goneSince.Add(gonePatience))
 	case m.goneSince.IsZero() && now.Before(m.calmUntil):
-		return m.calmUntil
+		return sooner(m.due(now), m.calmUntil)
 	}
-	var at time.Time
+	at := m.due(now)
 	for _, r := range m.peers {
-		if due := r.since.Add(lostPatience); m.goneSince.IsZero() && m.ready && r.waits() && (at.IsZero() || due.Before(at)) {
-			at = due
+		if m.goneSince.IsZero() && m.ready && r.waits() {
+			at = sooner(at, r.due())
 		}
 	}
 	return at
@@ -197,7 +224,7 @@ func (d *diff) troubled() {
 func (d *diff) trouble(key string, n Notice) {
 	t := d.next.troubles[key]
 	if !t.now && (t.told.IsZero() || d.Now.Sub(t.told) >= troubleAgain) {
-		n.Key, n.Kind, n.Urgent = key, Trouble, true
+		n.Key, n.Kind, n.Lasts = key, Trouble, true
 		if n.Icon == "" {
 			n.Icon = icon.Problem
 		}

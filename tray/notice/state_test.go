@@ -571,6 +571,156 @@ func TestNextLeavesTheOldMemoryAlone(t *testing.T) {
 	}
 }
 
+func TestARenewalIsNoNews(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	for _, direction := range []api.Direction{api.Outgoing, api.Incoming} {
+		d.want(d.step(time.Hour, nil, api.Event{Type: api.EventContractSigned, Reason: api.ReasonRenewed, Peer: "bob", Direction: direction}))
+	}
+}
+
+func TestGuestsThatStoodStillAreToldOnceADay(t *testing.T) {
+	d := newDay(t)
+	still := api.Event{Type: api.EventStoodStill, Message: "3 pods of bob stood still for 42 min, while this laptop slept"}
+	with := func(guests int, awake *api.Awake) func(*api.Snapshot) {
+		return func(s *api.Snapshot) { s.Status.Counts.Guests, s.Status.Awake = guests, awake }
+	}
+	d.step(0, with(3, &api.Awake{}))
+	p := d.step(time.Minute, nil, still)
+	d.want(p, "Guests stood still while it slept")
+	if n := p.Show[0]; !strings.HasPrefix(n.Body, "3 pods of bob stood still for 42 min") || n.About != (Subject{Awake: true}) || n.Lasts {
+		t.Errorf("%+v", n)
+	}
+	d.want(d.step(time.Hour, nil, still))
+	p = d.step(time.Minute, with(3, &api.Awake{Kept: true}))
+	if !slices.Contains(p.Retract, keySlept) {
+		t.Error("it asks whether to keep awake what is:", p.Retract)
+	}
+	d.want(d.step(24*time.Hour, nil, still)) // it was put to sleep all the same
+	d.want(d.step(time.Minute, with(3, nil), still))
+	d.want(d.step(time.Minute, with(3, &api.Awake{})))
+	d.want(d.step(48*time.Hour, nil, still), "Guests stood still while it slept")
+	if p = d.step(time.Minute, with(0, &api.Awake{})); !slices.Contains(p.Retract, keySlept) {
+		t.Error("it asks whether to keep it awake for nobody:", p.Retract)
+	}
+}
+
+func TestItIsSaidWhyItIsKeptAwakeNoMore(t *testing.T) {
+	for _, c := range []struct {
+		reason api.EventReason
+		guests int
+		told   bool
+	}{
+		{api.ReasonByOwner, 2, false}, {api.ReasonGuestsEnded, 0, false}, {api.ReasonTimeIsUp, 0, false}, {api.ReasonTimeIsUp, 1, true},
+		{api.ReasonBatteryLow, 2, true}, {api.ReasonNoLogind, 2, true}, {"", 2, false},
+	} {
+		d := newDay(t)
+		d.step(0, func(s *api.Snapshot) { s.Status.Counts.Guests, s.Status.Awake = c.guests, &api.Awake{} })
+		p := d.step(time.Minute, nil, api.Event{Type: api.EventMaySleep, Reason: c.reason, Message: "this laptop may sleep again: its battery is low"})
+		if len(p.Show) > 0 != c.told || c.told && p.Show[0].Body != "Its battery is low." {
+			t.Errorf("%+v: %+v", c, p.Show)
+		}
+	}
+}
+
+// What is told often enough waits; what is so by then is told, and the newest of it.
+func TestWhatIsToldOftenEnoughWaits(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	ask := func(id string) func(*api.Snapshot) {
+		return func(s *api.Snapshot) { set(&s.Requests, request(id, "bob")) }
+	}
+	for i := range 3 {
+		d.want(d.step(time.Minute, ask(fmt.Sprint("r", i))), "bob asks to use this laptop")
+	}
+	d.want(d.step(time.Minute, ask("r3")))
+	d.want(d.step(time.Minute, ask("r4")))
+	at := d.m.Wake(d.now)
+	if wait := at.Sub(d.now); wait <= 0 || wait > 2*time.Hour {
+		t.Fatalf("nobody looks again: %s", at)
+	}
+	p := d.step(at.Sub(d.now), nil)
+	d.want(p, "bob asks to use this laptop")
+	if p.Show[0].About.Request != "r4" {
+		t.Errorf("the question that is over is told: %+v", p.Show[0])
+	}
+	d.want(d.step(time.Minute, ask("r5")))
+	d.want(d.step(time.Minute, func(s *api.Snapshot) { s.Requests = nil }))
+	if at := d.m.Wake(d.now); !at.IsZero() {
+		t.Error("what is over waits:", at)
+	}
+	d.want(d.step(2*time.Hour, nil))
+	d.want(d.step(2*time.Hour, func(s *api.Snapshot) { set(&s.Requests, request("r6", "carol"), request("r7", "bob")) }),
+		"carol asks to use this laptop", "bob asks to use this laptop")
+}
+
+// The code of somebody whom the owner accepted just now is looked for at this moment, whoever else asks how often.
+func TestTheCodeToCompareNeverWaits(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	for i := range 40 {
+		d.step(40*time.Second, func(s *api.Snapshot) {
+			s.Requests = append(s.Requests, request(fmt.Sprint("r", i), fmt.Sprint("p", i)))
+		})
+	}
+	d.want(d.step(time.Minute, func(s *api.Snapshot) {
+		bob := peer("p39", api.StateNone, api.StateRequested)
+		bob.Code = "123456"
+		set(&s.Peers, bob)
+		s.Requests = s.Requests[:39]
+	}), "p39 is accepted")
+}
+
+func TestManyPeersThatAreAwayAreTakenBackWithTheLast(t *testing.T) {
+	for _, muted := range []bool{false, true} {
+		d := newDay(t)
+		d.settings = Settings{}.With(PeerBack, !muted)
+		all := func(state api.State, names ...string) func(*api.Snapshot) {
+			return func(s *api.Snapshot) {
+				for i := range s.Peers {
+					if slices.Contains(names, s.Peers[i].Name) {
+						s.Peers[i].Outgoing = state
+					}
+				}
+			}
+		}
+		names := []string{"p0", "p1", "p2", "p3", "p4"}
+		d.step(0, func(s *api.Snapshot) {
+			for _, name := range names {
+				s.Peers = append(s.Peers, peer(name, api.StateConnected, api.StateNone))
+			}
+		})
+		d.step(time.Second, all(api.StateUnreachable, names...))
+		d.want(d.step(lostPatience, nil), "5 peers cannot be reached")
+		if p := d.step(time.Minute, all(api.StateConnected, names[:4]...)); slices.Contains(p.Retract, "many/peerLost") {
+			t.Errorf("muted %v: one is away, and it is taken back: %q", muted, p.Retract)
+		}
+		if p := d.step(time.Minute, all(api.StateConnected, "p4")); !slices.Contains(p.Retract, "many/peerLost") {
+			t.Errorf("muted %v: all are back, and it stays: %q", muted, p.Retract)
+		}
+	}
+}
+
+// A colleague who closed the lid is no news where nothing runs there.
+func TestWhoSleepsIsMissedForPodsAlone(t *testing.T) {
+	for _, pods := range []int{0, 2} {
+		d := newDay(t)
+		with := func(state api.State) func(*api.Snapshot) {
+			return func(s *api.Snapshot) {
+				p := peer("bob", state, api.StateNone)
+				p.Pods.Abroad, p.Suspended = pods, state == api.StateUnreachable
+				set(&s.Peers, p)
+			}
+		}
+		d.step(0, with(api.StateConnected))
+		d.step(time.Second, with(api.StateUnreachable))
+		lost, back := d.step(time.Minute, nil), d.step(time.Hour, with(api.StateConnected))
+		if len(lost.Show) != min(pods, 1) || len(back.Show) != len(lost.Show) {
+			t.Errorf("with %d pods: %+v, then %+v", pods, lost.Show, back.Show)
+		}
+	}
+}
+
 func TestEveryKindHasWords(t *testing.T) {
 	for _, k := range Kinds {
 		if k.Label == "" || !strings.Contains(k.many, "%s") {

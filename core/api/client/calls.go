@@ -285,6 +285,11 @@ func (c *Client) Top(ctx context.Context) ([]api.Top, error) {
 	return do[[]api.Top](ctx, c, "GET", api.PathTop, nil)
 }
 
+// KeepAwake keeps this machine from being suspended, or lets it be again.
+func (c *Client) KeepAwake(ctx context.Context, options api.AwakeOptions) (api.Awake, error) {
+	return do[api.Awake](ctx, c, "POST", api.PathAwake, options)
+}
+
 // Web opens the page for this user, and says where it is.
 func (c *Client) Web(ctx context.Context, options api.WebOptions) (api.Web, error) {
 	return do[api.Web](ctx, c, "POST", api.PathWeb, options)

@@ -1,5 +1,6 @@
 // Package power tells where this machine's power comes from: whether it is on mains, and how full its batteries are. Whoever offers something under
-// a condition asks it, at that moment; it watches nothing, and must never be asked in a loop.
+// a condition asks it, at that moment, and who keeps the machine awake when it is told that they drain; it watches nothing, and must never be asked
+// in a loop by a machine that could rest.
 package power
 
 import (

@@ -28,6 +28,10 @@ const (
 	network     = "org.freedesktop.NetworkManager"
 	networkPath = dbus.ObjectPath("/org/freedesktop/NetworkManager")
 
+	upower          = "org.freedesktop.UPower"
+	upowerPath      = dbus.ObjectPath("/org/freedesktop/UPower")
+	upowerBatteries = dbus.ObjectPath("/org/freedesktop/UPower/devices/DisplayDevice")
+
 	getProperty       = "org.freedesktop.DBus.Properties.Get"
 	propertiesChanged = "org.freedesktop.DBus.Properties.PropertiesChanged"
 	nameOwnerChanged  = daemonBus + ".NameOwnerChanged"
@@ -43,10 +47,16 @@ type bus struct {
 	*Laptop
 	conn   *dbus.Conn
 	sleep  sleep
-	owners map[string]string // unique names of login and network; "" where there is none
+	awake  awake
+	owners map[string]string // unique names of login and network, and of upower while that matters; "" where there is none
 	// metered is where network's answer comes, nil while it was not asked. A suspend does not wait for it.
 	metered <-chan *dbus.Call
 	enough  context.CancelFunc // gives the question up
+
+	// While the machine is kept awake: when guests may have come or gone, and when to look whether it still is to be; and whether UPower is watched.
+	guestsMoved <-chan struct{}
+	due         <-chan time.Time
+	watching    bool
 }
 
 // follow connects, and watches until the connection or ctx ends.
@@ -60,6 +70,13 @@ func (l *Laptop) follow(ctx context.Context) error {
 	defer func() { b.enough() }()
 	b.sleep = sleep{inhibit: b.inhibit, tell: l.cfg.Tell, woke: l.cfg.Woke, log: l.cfg.Log}
 	defer b.sleep.gone()
+	b.awake = awake{inhibit: b.block, guests: l.cfg.guests, power: l.cfg.Power, told: l.kept, log: l.cfg.Log}
+	defer func() {
+		if ctx.Err() != nil {
+			b.awake.end(EndedStopped)
+		}
+		b.awake.end(EndedLogind)
+	}()
 	signals := make(chan *dbus.Signal, 64)
 	conn.Signal(signals)
 	for _, match := range [][]dbus.MatchOption{
@@ -93,6 +110,12 @@ func (l *Laptop) follow(ctx context.Context) error {
 			b.metered = nil
 			b.enough()
 			b.readMetered(answer)
+		case w := <-l.wishes:
+			b.wanted(ctx, w)
+		case <-b.guestsMoved: // and more may at once
+			b.guestsMoved, b.due = nil, time.After(guestsSettle)
+		case <-b.due:
+			b.lookAwake(ctx)
 		case <-conn.Context().Done():
 			return errors.New("the connection ended")
 		}
@@ -111,7 +134,7 @@ func (b *bus) heard(ctx context.Context, s *dbus.Signal) {
 	switch {
 	case s.Sender == daemonBus && s.Name == nameOwnerChanged:
 		var service, old, owner string
-		if dbus.Store(s.Body, &service, &old, &owner) == nil && (service == login || service == network) {
+		if dbus.Store(s.Body, &service, &old, &owner) == nil && (service == login || service == network || service == upower && b.watching) {
 			b.owned(ctx, service, owner)
 		}
 	case s.Sender != "" && s.Sender == b.owners[login]:
@@ -123,11 +146,14 @@ func (b *bus) heard(ctx context.Context, s *dbus.Signal) {
 		case s.Name == prepareForSleep:
 			b.sleep.rises(ctx)
 			b.noteLock()
+			b.lookAwake(ctx) // the time may be up
 		case s.Name == seatNew, s.Name == propertiesChanged && s.Path == desktop:
 			b.readIdle(ctx)
 		}
 	case s.Sender != "" && s.Sender == b.owners[network] && s.Name == propertiesChanged && s.Path == networkPath:
 		b.askMetered(ctx)
+	case s.Sender != "" && s.Sender == b.owners[upower] && s.Name == propertiesChanged:
+		b.lookAwake(ctx)
 	}
 }
 
@@ -137,13 +163,18 @@ func (b *bus) owned(ctx context.Context, service, owner string) {
 	switch service {
 	case login:
 		b.sleep.gone() // another one knows of no lock
+		b.readCanSuspend(ctx)
 		if owner != "" {
 			b.sleep.hold(ctx)
+			b.awake.renew(ctx)
 		}
 		b.noteLock()
 		b.readIdle(ctx)
+		b.lookAwake(ctx)
 	case network:
 		b.askMetered(ctx)
+	case upower:
+		b.lookAwake(ctx)
 	}
 }
 
@@ -154,11 +185,16 @@ func (b *bus) noteLock() {
 
 // inhibit takes a delay lock.
 func (b *bus) inhibit(ctx context.Context) (io.Closer, error) {
+	return b.inhibitor(ctx, "sleep", "tells peers that this laptop goes to sleep", "delay")
+}
+
+// inhibitor takes a lock, which is given up by closing it.
+func (b *bus) inhibitor(ctx context.Context, what, why, mode string) (io.Closer, error) {
 	var fd dbus.UnixFD
-	if err := b.call(ctx, login, loginPath, loginManager+".Inhibit", "sleep", "Kith", "tells peers that this laptop goes to sleep", "delay").Store(&fd); err != nil {
+	if err := b.call(ctx, login, loginPath, loginManager+".Inhibit", what, "Kith", why, mode).Store(&fd); err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "delay lock"), nil
+	return os.NewFile(uintptr(fd), mode+" lock"), nil
 }
 
 // readIdle reads since when nobody uses the desktop.

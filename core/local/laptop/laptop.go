@@ -9,6 +9,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/core/base/backoff"
+	"kith.dev/core/base/power"
 )
 
 // Config is what a Laptop needs.
@@ -19,7 +20,22 @@ type Config struct {
 	Tell func(ctx context.Context)
 	// Woke is called when the machine is awake again, also when nobody was told before.
 	Woke func()
+	// Guests counts the guests that run here, while it is kept awake; not known: nothing follows. GuestsMoved gives a channel that is closed when
+	// that may have changed. nil: there are none.
+	Guests      func() (n int, known bool)
+	GuestsMoved func() <-chan struct{}
+	// Power says where this machine's power comes from; nil: as the kernel says.
+	Power func() power.State
+	// Kept is called when it is kept awake from now on, or is so under other terms, and with why when it is no more.
+	Kept func(Kept, Ended)
 	Log  *slog.Logger
+}
+
+func (c *Config) guests() (n int, known bool) {
+	if c.Guests == nil {
+		return 0, true
+	}
+	return c.Guests()
 }
 
 // State is what is known of the machine now.
@@ -33,11 +49,15 @@ type State struct {
 	MeteredUnknown string
 	// Locked: a suspend waits until peers are told.
 	Locked bool
+	// CanKeep: the machine can be kept awake, since logind could suspend it. Kept says how it is.
+	CanKeep bool
+	Kept    Kept
 }
 
 // Laptop watches this machine. Safe for concurrent use.
 type Laptop struct {
-	cfg Config
+	cfg    Config
+	wishes chan wish // of the owner, to be kept awake or not
 
 	mu  sync.Mutex
 	now State
@@ -54,7 +74,18 @@ func New(cfg Config) *Laptop {
 	if cfg.Connect == nil {
 		cfg.Connect = dbus.ConnectSystemBus
 	}
-	return &Laptop{cfg: cfg, now: unknown("it was not asked yet")}
+	if cfg.Power == nil {
+		cfg.Power = func() power.State { return power.Read(power.Root) }
+	}
+	return &Laptop{cfg: cfg, wishes: make(chan wish), now: unknown("it was not asked yet")}
+}
+
+// kept notes that it is kept awake, or is no more, and tells of it.
+func (l *Laptop) kept(is Kept, why Ended) {
+	l.set(func(now *State) { now.Kept = is })
+	if l.cfg.Kept != nil {
+		l.cfg.Kept(is, why)
+	}
 }
 
 // unknown is the state of a machine of which nothing is known.

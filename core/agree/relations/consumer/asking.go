@@ -376,8 +376,12 @@ func (r *Consumer) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha
 		text += " (" + less + ")"
 	}
 	e := api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name, Message: text, Direction: api.Outgoing}
-	if old != nil && old.Status.Lowering != nil && sharing.Same(old.Status.Lowering.Resources, ctr.Spec.Resources) {
+	switch {
+	case old == nil:
+	case old.Status.Lowering != nil && sharing.Same(old.Status.Lowering.Resources, ctr.Spec.Resources):
 		e.Reason = api.ReasonLowered
+	case asked == nil && sharing.Same(old.Spec.Resources, ctr.Spec.Resources):
+		e.Reason = api.ReasonRenewed
 	}
 	r.Announce(e)
 	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {

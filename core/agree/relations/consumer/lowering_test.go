@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -427,11 +428,21 @@ func TestLoweredTwice(t *testing.T) {
 func TestRenewedWhileItIsLowered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLowered(t, 3*time.Hour, sharing.MinValidity)
+		var there []string
+		w.bob.Announce = func(e api.Event) {
+			if e.Type == api.EventContractSigned {
+				there = append(there, string(e.Reason))
+			}
+		}
 		w.shares(t, cpu("2"))
 		w.goesOn(t, 2*time.Hour+50*time.Minute)
 		revision := kept(t, w.client).Spec.Revision
 		if revision < 3 {
 			t.Fatalf("revision %d", revision)
+		}
+		here := strings.Join(w.said(), " ") // a renewal says that it is one, at both: nobody need look up
+		if n := int(revision) - 1; here != "Lowering"+strings.Repeat(" ContractSignedRenewed", n) || strings.Join(there, "") != strings.Repeat("Renewed", n) {
+			t.Errorf("%d renewals were told as %q here and %q there", n, here, there)
 		}
 		w.are(t, "renewed", revision, "4", "4")
 		w.goesOn(t, 15*time.Minute)

@@ -227,8 +227,11 @@ func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peerin
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: fmt.Sprintf("%s may use %s", peer.Name, record.Granted(ctr.Spec.Resources)), Direction: api.Incoming,
 	}
-	if on.lowers {
+	switch {
+	case on.lowers:
 		signedNow.Reason = api.ReasonLowered
+	case on.old != nil && on.request == nil && sharing.Same(on.old.Spec.Resources, ctr.Spec.Resources):
+		signedNow.Reason = api.ReasonRenewed
 	}
 	p.Announce(signedNow)
 	return nil
