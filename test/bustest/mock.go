@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 type Mock struct {
 	Object dbus.BusObject // its main one, on a connection of the test's
 	stop   func()
+	signal func(os.Signal) error
 }
 
 // Mock starts the template of python-dbusmock for a service, whose bus name and main object these are. It ends with the test. Without
@@ -30,7 +32,7 @@ func (b *Bus) Mock(t testing.TB, template, name string, path dbus.ObjectPath) *M
 	if err := mock.Start(); err != nil {
 		t.Fatal(err)
 	}
-	m := &Mock{stop: sync.OnceFunc(func() { mock.Process.Kill(); mock.Wait() })}
+	m := &Mock{stop: sync.OnceFunc(func() { mock.Process.Kill(); mock.Wait() }), signal: mock.Process.Signal}
 	t.Cleanup(m.stop)
 	conn := b.Connect(t)
 	m.Object = conn.Object(name, path)
@@ -48,6 +50,19 @@ func (b *Bus) Mock(t testing.TB, template, name string, path dbus.ObjectPath) *M
 
 // Stop ends the service, as a crash does. It may be called twice.
 func (m *Mock) Stop() { m.stop() }
+
+// Pause has the service hang: it answers what it is asked once Resume is called.
+func (m *Mock) Pause(t testing.TB) { m.send(t, syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (m *Mock) Resume(t testing.TB) { m.send(t, syscall.SIGCONT) }
+
+func (m *Mock) send(t testing.TB, s os.Signal) {
+	t.Helper()
+	if err := m.signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Call calls a method of the main object.
 func (m *Mock) Call(t testing.TB, method string, args ...any) *dbus.Call {

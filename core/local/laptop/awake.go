@@ -43,6 +43,8 @@ const (
 	guestsSettle = time.Second
 	// batteryEvery is how often the batteries are looked at where no UPower tells that they drain.
 	batteryEvery = time.Minute
+	// batteryAtLeast is how often all the same: a UPower that hangs says nothing, and the battery of a laptop whose lid is closed would be emptied.
+	batteryAtLeast = 10 * time.Minute
 )
 
 // Why a machine is not kept awake.

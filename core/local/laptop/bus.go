@@ -190,11 +190,28 @@ func (b *bus) inhibit(ctx context.Context) (io.Closer, error) {
 
 // inhibitor takes a lock, which is given up by closing it.
 func (b *bus) inhibitor(ctx context.Context, what, why, mode string) (io.Closer, error) {
-	var fd dbus.UnixFD
-	if err := b.call(ctx, login, loginPath, loginManager+".Inhibit", what, "Kith", why, mode).Store(&fd); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	// The call is not given up with ctx: what logind gives too late would be a lock that nobody knows of, and nobody closes.
+	answer := b.conn.Object(login, loginPath).Go(loginManager+".Inhibit", dbus.FlagNoAutoStart, nil, what, "Kith", why, mode).Done
+	given := func(call *dbus.Call) (io.Closer, error) {
+		var fd dbus.UnixFD
+		if err := call.Store(&fd); err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), mode+" lock"), nil
 	}
-	return os.NewFile(uintptr(fd), mode+" lock"), nil
+	select {
+	case call := <-answer:
+		return given(call)
+	case <-ctx.Done():
+		go func() { // until it answers, or the connection ends
+			if lock, err := given(<-answer); err == nil {
+				lock.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
 }
 
 // readIdle reads since when nobody uses the desktop.

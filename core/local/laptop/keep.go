@@ -35,7 +35,7 @@ func (l *Laptop) LetSleep(ctx context.Context) error {
 }
 
 func (l *Laptop) want(ctx context.Context, w wish) error {
-	if !l.Now().CanKeep {
+	if is := l.Now(); !is.CanKeep && !(w.off && is.Kept != Kept{}) { // a logind that starts anew finds the lock of the last one
 		return ErrCannot
 	}
 	answer := make(chan error, 1)
@@ -81,10 +81,11 @@ func (b *bus) lookAwake(ctx context.Context) {
 		return
 	}
 	b.watchBattery(ctx, true)
-	if b.owners[upower] == "" {
-		next = min(next, batteryEvery)
+	every := batteryEvery
+	if b.owners[upower] != "" {
+		every = batteryAtLeast
 	}
-	b.guestsMoved, b.due = moved, time.After(next)
+	b.guestsMoved, b.due = moved, time.After(min(next, every))
 }
 
 // watchBattery has UPower tell of the batteries, only while that matters. What it says is read from the kernel, as conditions of policies are.

@@ -184,6 +184,19 @@ func TestOneLogindAfterTheOtherKeepsItAwake(t *testing.T) {
 	v.becomes(t, "no logind", func(s State) bool { return !s.CanKeep })
 	m = logind(t, b)
 	waitFor(t, "the other logind has no lock", func() bool { return blocked(t, m) })
+	m.Stop()
+	v.becomes(t, "no logind", func(s State) bool { return !s.CanKeep })
+	if err := v.LetSleep(t.Context()); err != nil || v.Now().Kept != (Kept{}) {
+		t.Errorf("while logind starts anew: %v, %+v", err, v.Now().Kept)
+	}
+	m = logind(t, b)
+	v.becomes(t, "logind", func(s State) bool { return s.CanKeep && s.Locked })
+	if blocked(t, m) {
+		t.Error("it is kept awake against its owner's word")
+	}
+	if err := v.KeepAwake(t.Context(), true, 0); err != nil || !blocked(t, m) {
+		t.Fatal(err)
+	}
 	b.Stop()
 	waitFor(t, "the bus is gone, and nobody says so", func() bool { return v.last() == EndedLogind })
 	if v.Now().Kept != (Kept{}) {
@@ -199,6 +212,25 @@ func TestWhatLogindCannotSuspendIsNotKeptAwake(t *testing.T) {
 	v := keeper(t, b, 1)
 	v.becomes(t, "logind", func(s State) bool { return s.Locked })
 	if err := v.KeepAwake(t.Context(), true, 0); !errors.Is(err, ErrCannot) || blocked(t, m) {
+		t.Error(err)
+	}
+}
+
+// A lock that comes when nobody waits for it any more is closed: nothing else ever would.
+func TestALockThatComesTooLateIsClosed(t *testing.T) {
+	b := bustest.Start(t)
+	m := logind(t, b)
+	v := keeper(t, b, 1)
+	v.becomes(t, "logind", func(s State) bool { return s.CanKeep && s.Locked })
+	m.Pause(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*answerTime)
+	defer cancel()
+	if err := v.KeepAwake(ctx, true, 0); err == nil || ctx.Err() != nil || v.Now().Kept != (Kept{}) {
+		t.Fatalf("a logind that hangs: %v, %+v", err, v.Now().Kept)
+	}
+	m.Resume(t) // it answers what it was asked, one after the other
+	waitFor(t, "a lock is kept that nobody knows of", func() bool { return !blocked(t, m) })
+	if err := v.KeepAwake(t.Context(), true, 0); err != nil || !blocked(t, m) {
 		t.Error(err)
 	}
 }
