@@ -148,9 +148,9 @@ func (b *Bus) end(ctx context.Context, err error) error {
 func (b *Bus) work(ctx context.Context, t task) {
 	b.unsent = slices.DeleteFunc(b.unsent, func(n Notice) bool { return n.Key == t.notice.Key })
 	if t.retract {
+		delete(b.unseen, t.notice.Key)
 		if id := b.id(t.notice.Key); id != 0 {
 			delete(b.shown, id)
-			delete(b.unseen, t.notice.Key)
 			b.close(ctx, id)
 		}
 		return

@@ -40,9 +40,11 @@ func (b *Bus) ofQuiet(s *dbus.Signal) bool {
 func (b *Bus) readQuiet(ctx context.Context) bool {
 	var v dbus.Variant
 	quiet := false
-	call := b.conn.Object(server, serverPath).CallWithContext(ctx, getProperty, dbus.FlagNoAutoStart, server, "Inhibited")
+	var call *dbus.Call
 	if b.name == xfce {
 		call = b.conn.Object(xfconf, xfconfPath).CallWithContext(ctx, xfconf+".GetProperty", dbus.FlagNoAutoStart, xfceChannel, xfceQuiet)
+	} else {
+		call = b.conn.Object(server, serverPath).CallWithContext(ctx, getProperty, dbus.FlagNoAutoStart, server, "Inhibited")
 	}
 	if call.Store(&v) != nil || v.Store(&quiet) != nil {
 		return false

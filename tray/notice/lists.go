@@ -116,8 +116,9 @@ func Accepts(p api.Peer) Notice {
 
 // peers tells who under contract went, and who came back.
 func (d *diff) peers() {
-	now := map[string]relation{}
+	now, known := map[string]relation{}, map[string]bool{}
 	for _, p := range d.Snapshot.Peers {
+		known[p.ID] = true
 		was := d.old.peers[p.ID]
 		is := relation{good: inUse(p.Outgoing) || inUse(p.Incoming), lost: p.Outgoing == api.StateUnreachable || p.Incoming == api.StateUnreachable}
 		if is.lost {
@@ -142,6 +143,11 @@ func (d *diff) peers() {
 		}
 		if is.good || is.lost {
 			now[p.ID] = is
+		}
+	}
+	for id, was := range d.old.peers { // who is forgotten, and comes again, is missed anew
+		if was.lost && !known[id] {
+			d.retract("reach/" + id)
 		}
 	}
 	d.next.peers = now
@@ -187,6 +193,11 @@ func (d *diff) guests() {
 				Key: "refused/" + key, Kind: GuestRefused, Title: "A pod of " + who + " was refused",
 				Body: lines(words.Text(g.Name)+" does not run here.", sentence(g.Why)), Icon: icon.Problem,
 			})
+		}
+	}
+	for key := range d.old.refused {
+		if !now[key] {
+			d.passed = append(d.passed, "refused/"+key)
 		}
 	}
 	d.next.refused = now

@@ -88,7 +88,7 @@ func (s Subject) elsewhere() string {
 	case s.Change != nil:
 		return "“Sharing …” in Kith's menu changes it."
 	case s.Awake:
-		return "“Keep awake until guests end” in Kith's menu does."
+		return "“Keep awake until guests end” in Kith's menu has it wait for them."
 	case s.Request != "":
 		return "Accept or decline in Kith's menu."
 	}

@@ -50,8 +50,8 @@ const atOnce = ""
 // allKey is the subject of a kind as a whole.
 func allKey(k Kind) string { return "all/" + string(k) }
 
-// mostHeld bounds how many wait.
-const mostHeld = 200
+// mostHeld bounds how many of one kind wait. What a peer can cause at will pushes out nothing of another kind.
+const mostHeld = 100
 
 // held is a notice that waits until it may be told.
 type held struct {
@@ -91,6 +91,9 @@ func (d *diff) wanted(settings Settings) []held {
 		delete(d.next.held, key)
 		delete(d.next.lost, key)
 	}
+	for _, key := range d.passed {
+		delete(d.next.held, key)
+	}
 	for _, n := range d.plan.Show {
 		if d.believed(n) {
 			delete(d.next.held, n.Key)
@@ -106,11 +109,7 @@ func (d *diff) wanted(settings Settings) []held {
 			}
 			continue
 		}
-		subject := d.subject(n)
-		if n.Kind == PeerBack { // that it was away is of another weight
-			subject = "back/" + subject
-		}
-		d.next.held[n.Key] = held{Notice: n, subject: subject, about: d.about[n.Key], since: d.Now}
+		d.next.held[n.Key] = held{Notice: n, subject: d.subject(n), about: d.about[n.Key], since: d.Now}
 	}
 	var list []held
 	for key, h := range d.next.held {
@@ -130,19 +129,25 @@ func (d *diff) wanted(settings Settings) []held {
 		}
 		return order[a.Key] - order[b.Key]
 	})
-	for len(list) > mostHeld {
-		delete(d.next.held, list[0].Key)
-		list = list[1:]
+	count := map[Kind]int{}
+	for _, h := range slices.Backward(list) { // the newest stay
+		if count[h.Kind]++; count[h.Kind] > mostHeld {
+			delete(d.next.held, h.Key)
+		}
 	}
-	return list
+	return slices.DeleteFunc(list, func(h held) bool { return count[h.Kind] > mostHeld && !d.waits(h.Key) })
 }
 
-// subject is what a notice counts for.
+// subject is what a notice counts for. Kinds count each for itself: that a question lapsed must not hold back the yes to the next one.
 func (d *diff) subject(n Notice) string {
-	if of, said := d.of[n.Key]; said {
-		return of
+	of, said := d.of[n.Key]
+	switch {
+	case !said:
+		of = n.Key
+	case of == atOnce:
+		return atOnce
 	}
-	return n.Key
+	return string(n.Kind) + "/" + of
 }
 
 // believed reports whether the user knows already what a notice says: that a peer is away, or that it is there. What was held back does not count.
@@ -154,6 +159,12 @@ func (d *diff) believed(n Notice) bool {
 		return !d.next.lost[n.Key]
 	}
 	return false
+}
+
+// waits reports whether a notice of that key is held back.
+func (d *diff) waits(key string) bool {
+	_, is := d.next.held[key]
+	return is
 }
 
 // told notes what the user knows from now on.

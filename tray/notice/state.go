@@ -133,6 +133,7 @@ type diff struct {
 	plan      Plan
 	about     map[string]string // what a notice is about, by its key: a word for a list of several
 	over      []string          // keys of what is over, and has something in its place
+	passed    []string          // keys of what need not be told any more where it still waits; what is on the screen stays
 	of        map[string]string // what it counts for, by its key; where nothing is said, for itself
 }
 
@@ -241,6 +242,9 @@ func (d *diff) settle(key string) {
 	if known && t.now {
 		d.retract(key)
 		t.now = false
+		if _, waits := d.old.held[key]; waits { // the user was not told: it is news when it is back
+			t.told = time.Time{}
+		}
 		d.next.troubles[key] = t
 	} else if known && d.Now.Sub(t.told) >= troubleAgain {
 		delete(d.next.troubles, key)
