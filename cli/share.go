@@ -40,6 +40,7 @@ type shareFlags struct {
 	battery     int32
 	idle        string
 	notMetered  bool
+	cool        bool
 	dry         bool
 	deviceClass string
 	keepVolumes string
@@ -159,6 +160,7 @@ contracts that are signed from then on (docs/policies.md).`,
 	c.Flags().Int32Var(&f.battery, "battery-above", 0, "offer something new only while its batteries are above this `PERCENTAGE`; 0 is however full they are")
 	c.Flags().StringVar(&f.idle, "idle-for", "", "offer something new only when nobody has used its desktop for this `TIME`, such as 10m; \"\" is whoever uses it")
 	c.Flags().BoolVar(&f.notMetered, "not-metered", false, "offer something new only while its network is not paid for by the amount")
+	c.Flags().BoolVar(&f.cool, "cool", false, "offer something new only while this machine is not near to where its kernel slows it down for its heat")
 	c.Flags().StringVar(&f.hours, "hours", "", "`HOURS` in which something is offered, such as \"Mon-Fri 18:00-08:00; Sat,Sun 00:00-24:00\"; \"\" is always")
 	c.Flags().StringVar(&f.zone, "time-zone", "", "`ZONE` of the hours, such as Europe/Berlin; \"\" is that of this machine")
 	c.Flags().StringToStringVar(&f.prices, "price", nil, "`RESOURCE=PRICE` of one unit of it for an hour, for example cpu=0.02EUR; 0 is free")
@@ -392,6 +394,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	if given("not-metered") {
 		change.NotMetered = &f.notMetered
 	}
+	if given("cool") {
+		change.Cool = &f.cool
+	}
 	if given("hours") {
 		hours, err := api.ParseHours("hours", f.hours)
 		if err != nil {
@@ -573,6 +578,9 @@ var policyColumns = []screen.Column[api.Policy]{
 		}
 		if x.NotMetered {
 			only = append(only, "not metered")
+		}
+		if x.Cool {
+			only = append(only, "cool")
 		}
 		return strings.Join(only, ", ")
 	}},

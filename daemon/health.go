@@ -8,6 +8,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/base/power"
+	"kith.dev/core/base/thermal"
 	"kith.dev/core/local/cluster"
 )
 
@@ -51,6 +52,7 @@ func (d *Daemon) used() sharing.Laptop {
 	is := d.laptop.Now()
 	return sharing.Laptop{
 		Power:     power.Read(power.Root),
+		Heat:      thermal.Read(thermal.Root),
 		IdleSince: is.IdleSince, IdleUnknown: is.IdleUnknown, Metered: is.Metered, MeteredUnknown: is.MeteredUnknown,
 	}
 }

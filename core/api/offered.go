@@ -92,6 +92,7 @@ const (
 	NoOfferCloses      NoOffer = "HoursEnd"      // they end too soon for a contract
 	NoOfferOnBattery   NoOffer = "OnBattery"     // the policy offers something on mains alone
 	NoOfferBattery     NoOffer = "BatteryLow"    // the batteries are not as full as the policy wants
+	NoOfferHot         NoOffer = "TooHot"        // the machine is not as cool as the policy wants
 	NoOfferInUse       NoOffer = "InUse"         // the owner uses the machine, or did a moment ago
 	NoOfferMetered     NoOffer = "Metered"       // its network is paid for by the amount
 	NoOfferNotKnown    NoOffer = "NotKnown"      // whether one of the policy's conditions is met is not known

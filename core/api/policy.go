@@ -55,6 +55,8 @@ type Policy struct {
 	// its network is not paid for by the amount alone.
 	IdleFor    string `json:"idleFor,omitempty"`
 	NotMetered bool   `json:"notMetered,omitempty"`
+	// Cool: while none of its thermal zones is near to where the kernel slows it down alone.
+	Cool bool `json:"cool,omitempty"`
 	// Catalogues are the peers who may list what this policy would offer to somebody new, as IDs, or names of peers that were accepted.
 	Catalogues List[string] `json:"catalogues,omitempty"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
@@ -137,6 +139,7 @@ type PolicyChange struct {
 	// IdleFor: "" takes the condition away.
 	IdleFor    *string `json:"idleFor,omitempty"`
 	NotMetered *bool   `json:"notMetered,omitempty"`
+	Cool       *bool   `json:"cool,omitempty"`
 	// Generation makes the change only if the policy is still at that one: CodeConflict else. 0: at any.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -170,6 +173,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.BatteryAbove, c.BatteryAbove)
 	set(&p.IdleFor, c.IdleFor)
 	set(&p.NotMetered, c.NotMetered)
+	set(&p.Cool, c.Cool)
 	set(&p.Reserve, c.Reserve)
 	set(&p.MaxPerPeer, c.MaxPerPeer)
 	set(&p.MaxPeers, c.MaxPeers)
@@ -211,7 +215,7 @@ func (p Policy) Restore() PolicyChange {
 		Amounts: p.Amounts, OnlyAmounts: true, Prices: p.Prices, OnlyPrices: true, Peers: &p.Peers, Selector: &p.Selector, AutoAccept: &p.AutoAccept, PodSecurity: &p.PodSecurity,
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, Bandwidth: &p.Bandwidth, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
-		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered,
+		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered, Cool: &p.Cool,
 		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each, Margin: &p.Margin,
 	}
 }
@@ -241,6 +245,7 @@ func (p Policy) Since(was Policy) string {
 		{was.Paused, p.Paused, "paused", "not paused any more"},
 		{was.AutoAccept, p.AutoAccept, "requests are accepted without asking", "requests are asked about"},
 		{was.OnMains, p.OnMains, "only on mains", "on battery, too"},
+		{was.Cool, p.Cool, "only while this machine is cool", "while this machine is hot, too"},
 		{was.NotMetered, p.NotMetered, "only where the network is not metered", "where the network is metered, too"},
 		{was.NoInternet, p.NoInternet, "guests may not use the way to the internet", "guests may use the way to the internet"},
 		{was.NoTunnel, p.NoTunnel, "new contracts are without a network between the clusters", "new contracts have a network between the clusters"},

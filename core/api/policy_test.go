@@ -44,6 +44,8 @@ func TestAChangeOfAPolicyIsSaidOldAndNew(t *testing.T) {
 		{with(func(p *Policy) { p.Bandwidth.Egress = "1M" }), with(func(p *Policy) { p.Bandwidth = Bandwidth{"2M", "1M"} }), "bandwidth of guests egress=1M → ingress=2M,egress=1M"},
 		{half, with(func(p *Policy) { p.OnMains, p.BatteryAbove = true, 40 }), "only on mains, only with batteries above 0% → 40%"},
 		{half, with(func(p *Policy) { p.IdleFor, p.NotMetered = "10m0s", true }), "only where the network is not metered, only when idle for no time → 10 minutes"},
+		{with(func(p *Policy) { p.Cool = true }), half, "while this machine is hot, too"},
+		{half, with(func(p *Policy) { p.Cool = true }), "only while this machine is cool"},
 		{with(func(p *Policy) { p.IdleFor, p.NotMetered = "1h", true }), half, "where the network is metered, too, only when idle for 1 hour → no time"},
 	} {
 		if got := c.is.Since(c.was); got != c.want {

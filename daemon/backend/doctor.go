@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/thermal"
 	"kith.dev/core/base/version"
 	"kith.dev/core/find/directory"
 	"kith.dev/core/local/cluster"
@@ -160,6 +161,7 @@ func (b *Backend) checkLaptop(ctx context.Context, report func(api.Finding)) {
 	if c == nil {
 		return
 	}
+	heat := thermal.Read(thermal.Root).Unknown
 	for _, p := range c.Client.Now().Policies {
 		only := p.Spec.Only
 		if only == nil {
@@ -171,6 +173,7 @@ func (b *Backend) checkLaptop(ctx context.Context, report func(api.Finding)) {
 		}{
 			{only.IdleFor != nil, is.IdleUnknown, "take the condition away: kith share --policy " + p.Name + ` --idle-for ""`},
 			{only.NotMetered, is.MeteredUnknown, "take the condition away: kith share --policy " + p.Name + " --not-metered=false"},
+			{only.Cool, heat, "take the condition away: kith share --policy " + p.Name + " --cool=false"},
 		} {
 			if unknown.asked && unknown.why != "" {
 				report(api.Finding{

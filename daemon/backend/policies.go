@@ -97,7 +97,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 		v.Amounts[name] = string(amount)
 	}
 	if only := p.Spec.Only; only != nil {
-		v.OnMains, v.BatteryAbove, v.NotMetered = only.OnMains, only.BatteryAbove, only.NotMetered
+		v.OnMains, v.BatteryAbove, v.NotMetered, v.Cool = only.OnMains, only.BatteryAbove, only.NotMetered, only.Cool
 		if only.IdleFor != nil {
 			v.IdleFor = only.IdleFor.Duration.String()
 		}
@@ -277,7 +277,7 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Tunnel = access(!v.NoTunnel)
 	}
 	policy.Spec.Services, policy.Spec.Catalogues = v.Services, v.Catalogues
-	only := v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove, NotMetered: v.NotMetered}
+	only := v1alpha1.SharingConditions{OnMains: v.OnMains, BatteryAbove: v.BatteryAbove, NotMetered: v.NotMetered, Cool: v.Cool}
 	if v.IdleFor != "" {
 		d, err := time.ParseDuration(v.IdleFor)
 		if err != nil {

@@ -83,7 +83,7 @@ func TestWhatAPolicyIsBoundedByIsWrittenAndStays(t *testing.T) {
 	b := &Backend{Engine: steady{}, Cluster: func() *Cluster { return c }, News: &notify.Broadcast{}, Publish: func(api.Event) {}}
 	change := api.PolicyChange{
 		Hours:    &api.List[api.Hours]{{Days: api.List[string]{"Sat", "Sun"}, From: "00:00", To: "24:00"}, {From: "22:00", To: "06:00"}},
-		TimeZone: new("Europe/Berlin"), Reserve: &api.Resources{"cpu": "2"}, MaxPerPeer: &api.Resources{"memory": "10%"}, MaxPeers: new(int32(3)), OnMains: new(true), BatteryAbove: new(int32(40)), IdleFor: new("10m"), NotMetered: new(true),
+		TimeZone: new("Europe/Berlin"), Reserve: &api.Resources{"cpu": "2"}, MaxPerPeer: &api.Resources{"memory": "10%"}, MaxPeers: new(int32(3)), OnMains: new(true), BatteryAbove: new(int32(40)), IdleFor: new("10m"), NotMetered: new(true), Cool: new(true),
 		Bandwidth: &api.Bandwidth{Ingress: "20M"},
 	}
 	read := func() v1alpha1.SharingPolicySpec {
@@ -104,7 +104,7 @@ func TestWhatAPolicyIsBoundedByIsWrittenAndStays(t *testing.T) {
 		}
 		s := read()
 		if len(s.Hours) != 2 || s.Hours[0].Days[1] != "Sun" || s.Hours[1].To != "06:00" || s.TimeZone != "Europe/Berlin" || s.Reserve["cpu"] != "2" || s.MaxPerPeer["memory"] != "10%" ||
-			s.MaxPeers == nil || *s.MaxPeers != 3 || s.Only == nil || !s.Only.OnMains || s.Only.BatteryAbove != 40 || s.Only.IdleFor == nil || s.Only.IdleFor.Duration != 10*time.Minute || !s.Only.NotMetered ||
+			s.MaxPeers == nil || *s.MaxPeers != 3 || s.Only == nil || !s.Only.OnMains || s.Only.BatteryAbove != 40 || s.Only.IdleFor == nil || s.Only.IdleFor.Duration != 10*time.Minute || !s.Only.NotMetered || !s.Only.Cool ||
 			s.Network == nil || *s.Network.Bandwidth != (v1alpha1.GuestBandwidth{Ingress: "20M"}) {
 			t.Errorf("%+v", s)
 		}
@@ -112,7 +112,7 @@ func TestWhatAPolicyIsBoundedByIsWrittenAndStays(t *testing.T) {
 	if _, err := b.SetPolicy(t.Context(), api.DefaultPolicy, api.PolicyChange{TimeZone: new("Europe/Nowhere")}, false); !errors.Is(err, &api.Error{Code: api.CodeInvalid}) {
 		t.Error(err)
 	}
-	none := api.PolicyChange{Hours: &api.List[api.Hours]{}, TimeZone: new(""), Reserve: &api.Resources{}, MaxPerPeer: &api.Resources{}, MaxPeers: new(int32(0)), OnMains: new(false), BatteryAbove: new(int32(0)), IdleFor: new(""), NotMetered: new(false),
+	none := api.PolicyChange{Hours: &api.List[api.Hours]{}, TimeZone: new(""), Reserve: &api.Resources{}, MaxPerPeer: &api.Resources{}, MaxPeers: new(int32(0)), OnMains: new(false), BatteryAbove: new(int32(0)), IdleFor: new(""), NotMetered: new(false), Cool: new(false),
 		Bandwidth: &api.Bandwidth{}}
 	if _, err := b.SetPolicy(t.Context(), api.DefaultPolicy, none, false); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+
+	"kith.dev/engine/guests"
 )
 
 // podPids is how many processes and threads a pod may have: more than an IDE, a database or a JVM under load takes.
@@ -102,6 +104,9 @@ func (k Kubelet) Run(ctx context.Context) error {
 
 	if s.MaxOpenFiles, err = openFiles(s.MaxOpenFiles); err != nil {
 		return fmt.Errorf("kubelet: open files: %w", err)
+	}
+	if err := guests.Yield(k.CgroupRoot); err != nil {
+		return err
 	}
 	deps, err := kubelet.UnsecuredDependencies(ctx, s, utilfeature.DefaultFeatureGate)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kith.dev/engine/guests"
 )
 
 // A volume that is a folder has no moment of its own. So the pods that have it stand still while the last of what they wrote is copied: their cgroups
@@ -22,7 +24,7 @@ import (
 // stills holds pods still. A file notes which, before they are: whoever dies meanwhile lets them go when it starts again.
 type stills struct {
 	all  string // the folder of all cgroups
-	pods string // that of those of pods: with cgroup v2, or the freezer's of v1
+	pods string // that of those of the owner's pods, beside which guests' is: with cgroup v2, or the freezer's of v1
 	v1   bool
 	note string // path of the file
 }
@@ -56,8 +58,12 @@ var errStarted = errors.New("a pod that has it started while it was copied; it i
 
 // group is the cgroup of a pod; "" while it has no process.
 func (s stills) group(pod types.UID) string {
+	in := []string{filepath.Join(filepath.Dir(s.pods), guests.Cgroup)}
 	for _, class := range []string{"", "burstable", "besteffort"} { // Kubernetes' QoS classes
-		path := filepath.Join(s.pods, class, "pod"+string(pod))
+		in = append(in, filepath.Join(s.pods, class))
+	}
+	for _, dir := range in {
+		path := filepath.Join(dir, "pod"+string(pod))
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
 			return path
 		}

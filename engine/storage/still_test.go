@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"kith.dev/engine/guests"
 )
 
 // pod puts one that has the claim on the node, with a cgroup, as v1 has it.
@@ -135,6 +137,14 @@ func TestPodsGoOnAfterAKill(t *testing.T) {
 	}
 	if err := errors.Join(release(), again.letGo()); err != nil {
 		t.Error(err)
+	}
+	guest := filepath.Join(s.stills.all, guests.Cgroup, "podguest", "freezer.state") // beside the owner's
+	if err := errors.Join(os.MkdirAll(filepath.Dir(guest), 0o700), os.WriteFile(guest, []byte("THAWED"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	held, release, err = s.stills.hold(t.Context(), []types.UID{"guest"})
+	if err != nil || !held["guest"] || read(t, guest) != "FROZEN" || release() != nil || read(t, guest)[:6] != "THAWED" {
+		t.Fatal(held, err, read(t, guest))
 	}
 	elsewhere := s.stills // the kubelet has another cgroup than it had
 	elsewhere.pods = filepath.Join(s.stills.all, "kith", "kubepods")

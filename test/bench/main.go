@@ -82,6 +82,7 @@ var groups = []group{
 	{name: "broker", what: "one pod at home, at a peer, and by way of a broker, in a lab of three", run: broker},
 	{name: "rollout", what: "a Deployment on two peers to a new image that only home has, in a lab of three", run: rollout},
 	{name: "nodes", what: "from each node of a cluster of three, through its gateway, to a laptop", run: nodes},
+	{name: "owner", what: "work of the provider's owner while guests burn all they get", peered: true, run: owner},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
 	{name: "thousand", what: "a Deployment of 1000 pods on fake nodes of the provider", run: thousand},
@@ -101,6 +102,12 @@ func main() {
 	if settings := os.Getenv(plain.Settings); settings != "" {
 		if err := plain.Serve(settings); err != nil {
 			log.Fatal("plain wireguard-go: ", err)
+		}
+		return
+	}
+	if long := os.Getenv(working); long != "" {
+		if err := works(long); err != nil {
+			log.Fatal("the owner's work: ", err)
 		}
 		return
 	}

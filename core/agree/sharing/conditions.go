@@ -6,6 +6,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/base/power"
+	"kith.dev/core/base/thermal"
 )
 
 // MinIdle and MaxIdle bound spec.only.idleFor.
@@ -20,6 +21,8 @@ const IdleAllowed = "a duration from 1m to 24h"
 // Laptop is how this machine is used at a moment. What is not known meets no condition: then less is offered, not more.
 type Laptop struct {
 	Power power.State
+	// Heat is how hot it is.
+	Heat thermal.State
 	// IdleSince is since when nobody uses the desktop; zero: somebody does. IdleUnknown is why that is not known, for people; "" when it is.
 	IdleSince   time.Time
 	IdleUnknown string
@@ -43,6 +46,14 @@ func (in *OfferInput) unmet() *Refusal {
 		return no(api.NoOfferOnBattery, "on mains alone, and this laptop runs on its battery")
 	case only.BatteryAbove > 0 && battery != power.None && battery <= int(only.BatteryAbove):
 		return no(api.NoOfferBattery, "while the battery is above %d%% alone", only.BatteryAbove)
+	}
+	if only.Cool {
+		switch {
+		case is.Heat.Unknown != "":
+			return no(api.NoOfferNotKnown, "while this laptop is cool alone, and whether it is is not known: %s", is.Heat.Unknown)
+		case is.Heat.Hot != "":
+			return no(api.NoOfferHot, "while this laptop is cool alone, and %s", is.Heat.Hot)
+		}
 	}
 	if only.IdleFor != nil {
 		switch after := api.Span(only.IdleFor.Duration); {

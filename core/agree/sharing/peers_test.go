@@ -11,6 +11,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/power"
+	"kith.dev/core/base/thermal"
 )
 
 // One peer has no more than the policy lets it, however much is shared, and no more than is shared either.
@@ -95,6 +96,7 @@ func TestConditions(t *testing.T) {
 	mains, half := Laptop{Power: power.State{OnMains: true, Battery: 50}}, Laptop{Power: power.State{Battery: 50}}
 	ago := func(d time.Duration) Laptop { return Laptop{Power: mains.Power, IdleSince: now.Add(-d)} }
 	idle := &v1alpha1.SharingConditions{IdleFor: &metav1.Duration{Duration: 10 * time.Minute}}
+	cool := &v1alpha1.SharingConditions{Cool: true}
 	unmetered := &v1alpha1.SharingConditions{NotMetered: true}
 	for name, c := range map[string]struct {
 		only *v1alpha1.SharingConditions
@@ -111,6 +113,10 @@ func TestConditions(t *testing.T) {
 		"the other is":                {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, half, api.NoOfferOnBattery},
 		"both are":                    {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 40}, mains, ""},
 		"a machine without batteries": {&v1alpha1.SharingConditions{OnMains: true, BatteryAbove: 99}, Laptop{Power: power.State{OnMains: true, Battery: power.None}}, ""},
+		"cool":                        {cool, mains, ""},
+		"hot":                         {cool, Laptop{Heat: thermal.State{Hot: "acpitz has 92 °C, and is cool below 80 °C"}}, api.NoOfferHot},
+		"nobody knows how hot it is":  {cool, Laptop{Heat: thermal.State{Unknown: "this machine has no thermal zones"}}, api.NoOfferNotKnown},
+		"nobody asks how hot it is":   {unmetered, Laptop{Heat: thermal.State{Hot: "x", Unknown: "x"}}, ""},
 		"nobody is at it":             {idle, ago(10 * time.Minute), ""},
 		"somebody was a moment ago":   {idle, ago(10*time.Minute - 1), api.NoOfferInUse},
 		"its clock was put back":      {idle, ago(-time.Hour), api.NoOfferInUse},
@@ -129,7 +135,7 @@ func TestConditions(t *testing.T) {
 		if (no == nil) != (c.why == "") || no != nil && no.Why != c.why {
 			t.Errorf("%s: %+v, want %s", name, no, c.why)
 		}
-		if unknown := c.at.IdleUnknown + c.at.MeteredUnknown; c.why == api.NoOfferNotKnown && !strings.HasSuffix(no.Reason, unknown) {
+		if unknown := c.at.IdleUnknown + c.at.MeteredUnknown + c.at.Heat.Unknown; c.why == api.NoOfferNotKnown && !strings.HasSuffix(no.Reason, unknown) {
 			t.Errorf("%s: it is not said why: %s", name, no.Reason)
 		}
 	}

@@ -221,6 +221,10 @@ type SharingConditions struct {
 	// notMetered: while its network is not paid for by the amount, as NetworkManager knows it. Where it is not known the condition is not met.
 	// +optional
 	NotMetered bool `json:"notMetered,omitempty"`
+	// cool: while each of its thermal zones is 10 °C below where the kernel slows it down, and 20 °C below where it stops. Where no zone says that the
+	// condition is not met.
+	// +optional
+	Cool bool `json:"cool,omitempty"`
 }
 
 // SharingHours are a part of some days of the week, by the clocks of a time zone. What clocks skip when they are put forward is not there; what they

@@ -35,6 +35,8 @@ var targets = []target{
 	{figure: "TCP, pod to pod, one stream, tunnel / wireguard-go", bound: 0.8},
 	{figure: "TCP, pod to pod, eight streams, tunnel / wireguard-go", bound: 0.8},
 	{figure: "UDP, pod to pod, tunnel / wireguard-go", bound: 0.7},
+	{figure: "work of the owner, with guests that burn / without", bound: 0.95},
+	{figure: "CPU time of guests while the owner works", atMost: true, bound: 5},
 	{figure: "layer of an image, from laptop to laptop, from home / plain TLS", bound: 0.8},
 	{figure: "files of a volume, copied to a peer, volume move / plain TLS", bound: 0.7},
 	{figure: "rolling update of ten pods on two peers, an image that only home has / one that is everywhere", atMost: true, bound: 1.3},

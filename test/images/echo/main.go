@@ -38,6 +38,7 @@ var tools = map[string]func(args []string) error{
 	"sweep":     sweep,
 	"addresses": addresses,
 
+	"burn":    burn,
 	"threads": threads,
 	"spill":   spill,
 	"pair":    pair,

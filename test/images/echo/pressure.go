@@ -12,6 +12,23 @@ import (
 	"time"
 )
 
+// burn computes with so many threads at once, and never ends.
+func burn(args []string) error {
+	n, err := number(args)
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(n)
+	for range n {
+		go func() {
+			for i := uint64(1); ; i++ {
+				runtime.KeepAlive(i * i)
+			}
+		}()
+	}
+	select {}
+}
+
 // threads wants so many threads at once, and says that it has them. Where it gets none any more, Go ends the program.
 func threads(args []string) error {
 	n, err := number(args)

@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/power"
+	"kith.dev/core/base/thermal"
 	"kith.dev/core/trust/identity"
 )
 
@@ -76,7 +77,7 @@ func New(cfg Config) *Provider {
 	if cfg.Laptop == nil {
 		cfg.Laptop = func() sharing.Laptop {
 			const nobody = "nobody watches it"
-			return sharing.Laptop{Power: power.State{OnMains: true, Battery: power.None}, IdleUnknown: nobody, MeteredUnknown: nobody}
+			return sharing.Laptop{Power: power.State{OnMains: true, Battery: power.None}, Heat: thermal.State{Unknown: nobody}, IdleUnknown: nobody, MeteredUnknown: nobody}
 		}
 	}
 	if cfg.Company == nil {
