@@ -17,10 +17,11 @@ func (p commands) volumesCommand() *cobra.Command {
 	return p.Lists(&cobra.Command{
 		Use:   "volumes [PEER|NAMESPACE|NAMESPACE/CLAIM...]",
 		Short: "List the volumes of this cluster at peers, of peers here, and snapshots",
-		Long: `List the volumes of this cluster at peers, and of peers here; and the snapshots of this cluster's volumes (VolumeSnapshot).
+		Long: `List the volumes of this cluster at peers, and of peers here; and their snapshots (VolumeSnapshot), at home and at peers.
 
 A volume at a peer goes when its claim is deleted: kubectl -n NAMESPACE delete pvc CLAIM. One of a peer here goes when that peer
-deletes its claim, or, when the claim went otherwise, as with the end of a contract, at the time that is shown.`,
+deletes its claim, or, when the claim went otherwise, as with the end of a contract, at the time that is shown. With snapshots that
+is the same: kubectl -n NAMESPACE delete volumesnapshot SNAPSHOT.`,
 		Example: "  kith volumes\n  kith volumes bob\n  kith volumes shop/data -o json",
 		Args:    program.Between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -38,7 +39,7 @@ deletes its claim, or, when the claim went otherwise, as with the end of a contr
 						switch {
 						case v.Direction == api.Incoming:
 							return "here, of " + v.Peer
-						case v.Snapshot != "" && v.Phase != api.SnapshotReady: // it is nowhere yet
+						case v.Snapshot != "" && v.Phase == api.SnapshotPending: // it is nowhere yet
 							return ""
 						case v.Peer == "":
 							return "at home"

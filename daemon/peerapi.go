@@ -61,6 +61,7 @@ func (d *Daemon) hostingRoutes() {
 	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
 		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
 		"PUT " + remote.ClaimPath: (*hosting.Host).PutClaim, "DELETE " + remote.ClaimPath: (*hosting.Host).DeleteClaim, "POST " + remote.CopyPath: (*hosting.Host).CopyClaim,
+		"PUT " + remote.SnapshotPath: (*hosting.Host).PutSnapshot, "DELETE " + remote.SnapshotPath: (*hosting.Host).DeleteSnapshot,
 		"POST " + custom.Path: (*hosting.Host).ServeObjects, "POST " + clusterset.Path: (*hosting.Host).ServeServices,
 		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
 		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,

@@ -23,7 +23,7 @@ type Volume struct {
 	// KeptUntil is when a volume here goes whose consumer has no claim on it any more; zero for others.
 	KeptUntil time.Time `json:"keptUntil,omitzero"`
 	// Snapshot is the VolumeSnapshot that it is, of that claim's volume; "" for a volume. Size is what a volume needs that begins with it, Phase
-	// SnapshotReady or SnapshotPending, and Why what keeps it from being ready.
+	// one of those below, and Why what keeps it from being ready.
 	Snapshot string `json:"snapshot,omitempty"`
 	Why      string `json:"why,omitempty"`
 	// Move is how far it is on its way to another place, or why it did not get there; nil for one that stays.
@@ -32,8 +32,9 @@ type Volume struct {
 
 // Phases of a snapshot.
 const (
-	SnapshotReady   = "Ready"
-	SnapshotPending = "Pending"
+	SnapshotReady    = "Ready"
+	SnapshotPending  = "Pending"
+	SnapshotRetained = "Retained" // its VolumeSnapshot is gone, and its class has it stay
 )
 
 // MovePhase is how far a volume is on its way.

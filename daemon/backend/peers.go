@@ -105,14 +105,17 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 	if err != nil {
 		return f, err
 	}
-	for i := range held {
+	for i := range held.volumes {
 		namespace := ""
-		if of := held[i].Spec.ClaimRef; of != nil {
+		if of := held.volumes[i].Spec.ClaimRef; of != nil {
 			namespace = of.Namespace
 		}
-		f.uses(v1alpha1.VirtualNodePrefix+volumes.AtPeer(&held[i]), namespace, corev1.ResourceList{
-			corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held[i]))): held[i].Spec.Capacity[corev1.ResourceStorage],
+		f.uses(v1alpha1.VirtualNodePrefix+volumes.AtPeer(&held.volumes[i]), namespace, corev1.ResourceList{
+			corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held.volumes[i]))): held.volumes[i].Spec.Capacity[corev1.ResourceStorage],
 		})
+	}
+	for _, s := range held.snapshots {
+		f.uses(v1alpha1.VirtualNodePrefix+s.Peer, s.Namespace, corev1.ResourceList{corev1.ResourceName(api.StorageOf(s.Class)): s.Size})
 	}
 	return f, nil
 }

@@ -55,7 +55,11 @@ func (b *Backend) Volumes(ctx context.Context) ([]api.Volume, error) {
 	if err != nil {
 		return nil, internal(err)
 	}
-	list = append(list, snapshots...)
+	guests, err := guestSnapshots(ctx, c.Fresh)
+	if err != nil {
+		return nil, internal(err)
+	}
+	list = append(append(list, snapshots...), guests...)
 	slices.SortFunc(list, func(a, b api.Volume) int {
 		return cmp.Or(-strings.Compare(string(a.Direction), string(b.Direction)), strings.Compare(a.Peer, b.Peer), strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Claim, b.Claim), strings.Compare(a.Snapshot, b.Snapshot))
@@ -86,20 +90,38 @@ func volumeOf(pv *corev1.PersistentVolume, move *api.Move) (api.Volume, bool) {
 	return v, true
 }
 
-// held are the volumes of this cluster at a peer, or at all peers of a namespace. What is decided by them is read past the cache.
-func held(ctx context.Context, from client.Reader, peer, namespace string) ([]corev1.PersistentVolume, error) {
-	var all corev1.PersistentVolumeList
-	if err := from.List(ctx, &all); err != nil {
-		return nil, internal(fmt.Errorf("see which volumes are at peers: %w", err))
-	}
-	return volumes.Held(all.Items, peer, namespace), nil
+// holdings are the data of this cluster at a peer, or at all peers of a namespace.
+type holdings struct {
+	volumes   []corev1.PersistentVolume
+	snapshots []volumes.HeldSnapshot
 }
 
-// letGo refuses what would end volumes at a peer, or at all of a namespace, unless they may be deleted; then it deletes them, with their claims.
-// In a dry run it only refuses. what is said to be done, command how it deletes them.
+func (h holdings) none() bool { return len(h.volumes)+len(h.snapshots) == 0 }
+
+// words name them for people.
+func (h holdings) words() string {
+	words := []string{volumes.Words(h.volumes), volumes.SnapshotWords(h.snapshots)}
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), ", ")
+}
+
+// held are the volumes and snapshots of this cluster at a peer, or at all peers of a namespace. What is decided by them is read past the cache.
+func held(ctx context.Context, from client.Reader, peer, namespace string) (h holdings, err error) {
+	var all corev1.PersistentVolumeList
+	if err := from.List(ctx, &all); err != nil {
+		return h, internal(fmt.Errorf("see which volumes are at peers: %w", err))
+	}
+	h.volumes = volumes.Held(all.Items, peer, namespace)
+	if h.snapshots, err = volumes.Snapshots(ctx, from, peer, namespace); err != nil {
+		return h, internal(fmt.Errorf("see which snapshots are at peers: %w", err))
+	}
+	return h, nil
+}
+
+// letGo refuses what would end volumes or snapshots at a peer, or at all of a namespace, unless they may be deleted; then it deletes them, with their
+// claims. In a dry run it only refuses. what is said to be done, command how it deletes them.
 func (c *Cluster) letGo(ctx context.Context, peer, namespace, what, command string, may bool, dry api.DryRun, report func(api.Progress)) error {
 	held, err := held(ctx, c.Fresh, peer, namespace)
-	if err != nil || len(held) == 0 {
+	if err != nil || held.none() {
 		return err
 	}
 	if !may {
@@ -107,17 +129,26 @@ func (c *Cluster) letGo(ctx context.Context, peer, namespace, what, command stri
 		if peer != "" {
 			leave = ", and --leave-volumes leaves them there for " + api.Span(c.keeps(peer))
 		}
+		left, all := "volumes", "claims (kubectl delete pvc)"
+		if len(held.snapshots) > 0 {
+			left, all = "volumes or snapshots", "claims and VolumeSnapshots (kubectl delete pvc, volumesnapshot)"
+		}
 		return &api.Error{
-			Code: api.CodeConflict, Message: what + " would leave volumes behind", Reason: volumes.Words(held),
-			Do: "copy what you need and delete the claims (kubectl delete pvc), or `" + command + " --delete-volumes` deletes them with their data" + leave,
+			Code: api.CodeConflict, Message: what + " would leave " + left + " behind", Reason: held.words(),
+			Do: "copy what you need and delete the " + all + ", or `" + command + " --delete-volumes` deletes them with their data" + leave,
 		}
 	}
 	if dry {
 		return nil
 	}
-	report(api.Progress{Message: "deleting volumes: " + volumes.Words(held)})
-	for i := range held {
-		if err := c.deleteVolume(ctx, &held[i], report); err != nil {
+	report(api.Progress{Message: "deleting volumes: " + held.words()})
+	for i := range held.snapshots {
+		if err := c.deleteSnapshot(ctx, &held.snapshots[i], report); err != nil {
+			return internal(err)
+		}
+	}
+	for i := range held.volumes {
+		if err := c.deleteVolume(ctx, &held.volumes[i], report); err != nil {
 			return internal(err)
 		}
 	}
@@ -138,8 +169,8 @@ func (c *Cluster) leaveVolumes(ctx context.Context, peer, name string, options a
 		return c.letGo(ctx, peer, "", "the end of the peering with "+name, "kith unpeer "+name, bool(options.DeleteVolumes), options.DryRun, report)
 	}
 	held, err := held(ctx, c.Fresh, peer, "")
-	if err == nil && len(held) > 0 && !bool(options.DryRun) {
-		report(api.Progress{Message: fmt.Sprintf("leaving volumes at %s, which keeps them for %s: %s", name, api.Span(c.keeps(peer)), volumes.Words(held))})
+	if err == nil && !held.none() && !bool(options.DryRun) {
+		report(api.Progress{Message: fmt.Sprintf("leaving volumes at %s, which keeps them for %s: %s", name, api.Span(c.keeps(peer)), held.words())})
 	}
 	return err
 }
@@ -168,12 +199,12 @@ func (c *Cluster) checkVolumes(ctx context.Context, namespace string, was, is v1
 	switch {
 	case was == v1alpha1.VolumesAnywhere && is != was:
 		held, err := held(ctx, c.Fresh, "", namespace)
-		if err != nil || len(held) == 0 {
+		if err != nil || held.none() {
 			return err
 		}
 		return &api.Error{
-			Code: api.CodeConflict, Message: "volumes of " + namespace + " cannot be at home only", Field: "volumes", Reason: "some are at peers: " + volumes.Words(held),
-			Do: "say --volumes anywhere as before, or delete their claims first",
+			Code: api.CodeConflict, Message: "volumes of " + namespace + " cannot be at home only", Field: "volumes", Reason: "some are at peers: " + held.words(),
+			Do: "say --volumes anywhere as before, or delete their claims and snapshots first",
 		}
 	case is != v1alpha1.VolumesAnywhere || was == is:
 		return nil

@@ -110,6 +110,7 @@ func (s *server) run(ctx context.Context) error {
 			}
 		})
 	}
+	storage.Awake(filepath.Join(c.DataDir, "storage"), s.log)
 	storage.LetGo(snapshotsDir(c), c.CgroupRoot, s.log)
 	below(s.runtime.Run)
 

@@ -187,6 +187,7 @@ func (s *snapshotter) remove(handle string) error {
 // begin is what a new volume begins with.
 type begin struct {
 	from  string // folder
+	image string // of a guest's snapshot: the file; that folder is not there then
 	least resource.Quantity
 	users func(context.Context) ([]types.UID, error) // of that folder
 }
@@ -214,11 +215,15 @@ func (f *folders) beginOf(ctx context.Context, claim *corev1.PersistentVolumeCla
 	case group == snapshotv1.GroupVersion.Group && source.Kind == snapshotv1.KindSnapshot:
 		return f.ofSnapshot(ctx, cache.ObjectName{Namespace: claim.Namespace, Name: source.Name})
 	case group == "" && source.Kind == "PersistentVolumeClaim":
-		v, folder, err := f.source(ctx, claim.Namespace, source.Name)
+		v, err := f.source(ctx, claim.Namespace, source.Name)
+		folder := ""
+		if err == nil {
+			folder, err = f.folder(v)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("dataSource: %w", err)
 		}
-		return &begin{folder, v.Spec.Capacity[corev1.ResourceStorage], func(ctx context.Context) ([]types.UID, error) { return f.usersOf(ctx, folder) }}, nil
+		return &begin{from: folder, least: v.Spec.Capacity[corev1.ResourceStorage], users: func(ctx context.Context) ([]types.UID, error) { return f.usersOf(ctx, folder) }}, nil
 	}
 	return nil, refuse("dataSource: volumes of storage class %s begin empty, with a VolumeSnapshot or with a PersistentVolumeClaim", Class)
 }
@@ -248,10 +253,18 @@ func (f *folders) ofSnapshot(ctx context.Context, name cache.ObjectName) (*begin
 		return nil, err
 	}
 	b := &begin{from: filepath.Join(path, inSnapshot)}
+	if image := filepath.Join(path, inSnapshotImage); isFile(image) {
+		b.image = image
+	}
 	if content.Status.RestoreSize != nil {
 		b.least = *inBytes(*content.Status.RestoreSize)
 	}
 	return b, nil
+}
+
+func isFile(path string) bool {
+	is, err := os.Lstat(path)
+	return err == nil && is.Mode().IsRegular()
 }
 
 // filledFolder makes a volume's folder with what it begins with; one that is there is right.

@@ -192,9 +192,19 @@ func (s *snapshotter) make(ctx context.Context, snap *snapshotv1.Snapshot) error
 	if err != nil || class == nil {
 		return err
 	}
-	volume, folder, err := s.source(ctx, snap.Namespace, snap.Spec.Source.Claim)
+	volume, err := s.source(ctx, snap.Namespace, snap.Spec.Source.Claim)
 	if err != nil {
 		return err
+	}
+	if atPeer(volume) && snap.Spec.Class == "" {
+		return nil // kithd has it made there
+	}
+	folder, ofGuest := s.image(volume)
+	if !ofGuest || !counted(snap.Labels) {
+		if folder, err = s.folder(volume); err != nil {
+			return err
+		}
+		ofGuest = false
 	}
 	if snap.Spec.Class == "" || !slices.Contains(snap.Finalizers, snapshotv1.FinalizerSnapshot) {
 		patch := map[string]any{"spec": map[string]any{"volumeSnapshotClassName": class.Name}}
@@ -208,7 +218,12 @@ func (s *snapshotter) make(ctx context.Context, snap *snapshotv1.Snapshot) error
 	}
 	if !content.Status.Ready {
 		size := volume.Spec.Capacity[corev1.ResourceStorage]
-		moment, err := s.files(ctx, snap, content.Name, folder, size.Value())
+		moment, err := s.files(ctx, snap, content.Name, size.Value(), func(ctx context.Context, half string) (time.Time, error) {
+			if ofGuest {
+				return s.copyImage(ctx, folder, filepath.Join(half, inSnapshotImage), max(size.Value(), leastImage))
+			}
+			return s.copyFolder(ctx, folder, filepath.Join(half, inSnapshot), func(ctx context.Context) ([]types.UID, error) { return s.usersOf(ctx, folder) })
+		})
 		if err != nil {
 			return err
 		}
@@ -246,34 +261,38 @@ func (s *snapshotter) class(ctx context.Context, snap *snapshotv1.Snapshot) (*sn
 	return nil, refuse("volumeSnapshotClassName: no VolumeSnapshotClass of driver %s is the default one: name one, or annotate it (%s)", snapshotv1.Driver, snapshotv1.AnnotationDefault)
 }
 
-// source gives the volume of a claim, and the folder that it is here.
-func (f *folders) source(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, string, error) {
+// source gives the volume of a claim.
+func (f *folders) source(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error) {
 	claim, err := f.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, "", fmt.Errorf("there is no claim %s/%s", namespace, name)
+		return nil, fmt.Errorf("there is no claim %s/%s", namespace, name)
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return nil, "", fmt.Errorf("claim %s/%s has no volume yet", namespace, name)
+		return nil, fmt.Errorf("claim %s/%s has no volume yet", namespace, name)
 	}
 	v, err := f.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
-		return nil, "", fmt.Errorf("volume %s: %w", claim.Spec.VolumeName, err)
+		return nil, fmt.Errorf("volume %s: %w", claim.Spec.VolumeName, err)
 	}
 	if of := v.Spec.ClaimRef; of == nil || of.UID != claim.UID {
-		return nil, "", fmt.Errorf("volume %s is not that of claim %s/%s", v.Name, namespace, name)
+		return nil, fmt.Errorf("volume %s is not that of claim %s/%s", v.Name, namespace, name)
 	}
-	folder, err := f.folder(v)
-	return v, folder, err
+	return v, nil
+}
+
+// atPeer reports whether a volume of this cluster's is at a peer.
+func atPeer(v *corev1.PersistentVolume) bool {
+	return v.Spec.CSI != nil && v.Spec.CSI.Driver == v1alpha1.StorageProvisioner
 }
 
 // folder is where the files of a volume are, if that can be copied here.
 func (f *folders) folder(v *corev1.PersistentVolume) (string, error) {
-	if v.Spec.CSI != nil && v.Spec.CSI.Driver == v1alpha1.StorageProvisioner {
+	if atPeer(v) {
 		of := v.Spec.ClaimRef
-		return "", refuse("volume %s is at a peer, and volumes are copied at home alone: move it here first, `kith volume move %s/%s --to home`", v.Name, of.Namespace, of.Name)
+		return "", refuse("volume %s is at a peer, and storage class %s copies volumes of this node: for a snapshot there leave volumeSnapshotClassName out, or move it here first, `kith volume move %s/%s --to home`", v.Name, Class, of.Namespace, of.Name)
 	}
 	if _, is := f.image(v); is {
 		return "", refuse("volume %s is a guest's: its contract counts no copies of it", v.Name)
@@ -305,7 +324,7 @@ func (s *snapshotter) contentOf(ctx context.Context, snap *snapshotv1.Snapshot, 
 	}
 	want, err := snapshotv1.Write(map[string]any{
 		"apiVersion": snapshotv1.GroupVersion.String(), "kind": snapshotv1.KindContent,
-		"metadata": metav1.ObjectMeta{Name: name, Finalizers: []string{snapshotv1.FinalizerContent}},
+		"metadata": metaOf(name, snap),
 		"spec": snapshotv1.ContentSpec{
 			Snapshot: corev1.ObjectReference{
 				APIVersion: snapshotv1.GroupVersion.String(), Kind: snapshotv1.KindSnapshot, Namespace: snap.Namespace, Name: snap.Name, UID: snap.UID,
@@ -324,8 +343,17 @@ func (s *snapshotter) contentOf(ctx context.Context, snap *snapshotv1.Snapshot, 
 	return snapshotv1.Read[snapshotv1.Content](made)
 }
 
-// files copies a folder, of a volume of so many bytes, into a snapshot, unless it has it whole, and gives the moment of that.
-func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, handle, folder string, size int64) (time.Time, error) {
+// metaOf is what is noted on the content of a snapshot: of a guest's, whose it is, for when the snapshot is gone.
+func metaOf(name string, snap *snapshotv1.Snapshot) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: name, Finalizers: []string{snapshotv1.FinalizerContent}}
+	if counted(snap.Labels) {
+		m.Labels, m.Annotations = snap.Labels, snap.Annotations
+	}
+	return m
+}
+
+// files makes the copy of a volume of so many bytes in the folder of a snapshot, unless it is there whole, and gives the moment of that.
+func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, handle string, size int64, make func(ctx context.Context, half string) (time.Time, error)) (time.Time, error) {
 	path := filepath.Join(s.at, handle)
 	if is, err := os.Lstat(path); err == nil {
 		return is.ModTime(), nil // it ended between the files and the word of them
@@ -352,7 +380,7 @@ func (s *snapshotter) files(ctx context.Context, snap *snapshotv1.Snapshot, hand
 	if err := errors.Join(os.RemoveAll(half), os.Mkdir(half, 0o700)); err != nil {
 		return time.Time{}, err
 	}
-	moment, err := s.copyFolder(ctx, folder, filepath.Join(half, inSnapshot), func(ctx context.Context) ([]types.UID, error) { return s.usersOf(ctx, folder) })
+	moment, err := make(ctx, half)
 	if err == nil {
 		err = writeSize(filepath.Join(half, sizeBeside), size)
 	}

@@ -51,7 +51,7 @@ type folders struct {
 	client kubernetes.Interface
 
 	images sync.Mutex      // one is made, made larger or removed at a time
-	apart  map[string]bool // those that are taken from their pods to grow, by their paths; nobody else mounts or removes them
+	apart  map[string]bool // those that are taken from their pods to grow, or rest for a copy, by their paths; nobody else mounts or removes them
 	taken  map[string]bool // folders that are copied, or removed, by their paths: one of both at a time; under the lock of the images
 
 	copies sync.Mutex         // one volume is copied at a time: it takes the room on the disk that it was seen to have
@@ -184,10 +184,15 @@ func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) 
 			return nil, controller.ProvisioningReschedule, fmt.Errorf("node %s keeps no volumes of guests", node)
 		}
 		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
-	} else if ofGuest && begin != nil {
-		return nil, controller.ProvisioningFinished, errors.New("dataSource: volumes of guests begin empty")
+	} else if begin != nil && ofGuest != (begin.image != "") {
+		return nil, controller.ProvisioningFinished, refuse("dataSource: volumes of guests begin empty or with a snapshot of one, and no other begins with that")
 	} else if ofGuest {
 		size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
+		if begin != nil {
+			if err := f.filledImage(ctx, filepath.Join(root, name), begin, size.Value()); err != nil {
+				return nil, controller.ProvisioningFinished, err
+			}
+		}
 		f.images.Lock()
 		defer f.images.Unlock()
 		if err = makeImage(ctx, filepath.Join(root, name), size.Value()); err == nil {
@@ -258,7 +263,7 @@ func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 		f.images.Lock()
 		defer f.images.Unlock()
 		if f.apart[path] {
-			return fmt.Errorf("volume %s: its file system is made larger just now; it is removed after that", volume.Name)
+			return fmt.Errorf("volume %s: its file system is made larger, or copied, just now; it is removed after that", volume.Name)
 		}
 		return removeImage(path)
 	}

@@ -23,6 +23,9 @@ import (
 // stillMost is how long pods stand still at most for a copy: less than three probes of liveness in a row, which would have them killed.
 const stillMost = 20 * time.Second
 
+// unusedLook is how often it is looked whether a pod has what is copied by now.
+const unusedLook = 2 * time.Second
+
 // vainPause is for how long pods do not stand still again that did so in vain: the next time would be no better while they are there.
 const vainPause = time.Hour
 
@@ -53,11 +56,27 @@ func (f *folders) take(path string) (release func(), ok bool) {
 	}, true
 }
 
+// copying is how one thing is made a copy of another.
+type copying struct {
+	room func(context.Context) error                 // says why there is none
+	make func() error                                // begins it
+	pass func(ctx context.Context, still bool) error // makes it the same; still, when nobody changes that one, proves that it is
+}
+
 // copyFolder makes what is at into a copy of a folder as it is at one moment, which it gives. It has its name when it is whole and on the disk: until
 // then, and after an error, there is nothing. users are the pods that have the folder, and may change it; nil for none.
 //
 // It is copied while they go on. Then they stand still, and what differs is copied once more.
 func (f *folders) copyFolder(ctx context.Context, from, into string, users func(context.Context) ([]types.UID, error)) (moment time.Time, err error) {
+	half := into + halfSuffix
+	return f.copy(ctx, from, into, users, copying{
+		room: func(ctx context.Context) error { return roomForTree(ctx, from, filepath.Dir(into)) },
+		make: func() error { return os.Mkdir(half, 0o700) },
+		pass: func(ctx context.Context, still bool) error { return alike(ctx, from, half, still) },
+	})
+}
+
+func (f *folders) copy(ctx context.Context, from, into string, users func(context.Context) ([]types.UID, error), how copying) (moment time.Time, err error) {
 	release, ok := f.take(from)
 	if !ok || !f.copies.TryLock() {
 		if ok {
@@ -86,18 +105,18 @@ func (f *folders) copyFolder(ctx context.Context, from, into string, users func(
 		return moment, last.why
 	}
 	delete(f.failed, from)
-	if err := roomForTree(ctx, from, filepath.Dir(into)); err != nil {
+	if err := how.room(ctx); err != nil {
 		return moment, err
 	}
-	if err := os.Mkdir(half, 0o700); err != nil {
+	if err := how.make(); err != nil {
 		return moment, err
 	}
 	if len(pods) > 0 {
-		if err := alike(ctx, from, half, false); err != nil {
+		if err := how.pass(ctx, false); err != nil {
 			return moment, lasting(ctx, err)
 		}
 	}
-	if moment, err = f.lastPass(ctx, from, half, users); err != nil {
+	if moment, err = f.lastPass(ctx, from, users, how.pass); err != nil {
 		return moment, err
 	}
 	if err := syncAll(half); err != nil { // not while pods stand still: that waits for whatever else is written there
@@ -109,16 +128,20 @@ func (f *folders) copyFolder(ctx context.Context, from, into string, users func(
 	return moment, syncFile(filepath.Dir(into))
 }
 
-// lastPass makes a copy the same as its folder, block by block, while nobody changes that.
-func (f *folders) lastPass(ctx context.Context, from, half string, users func(context.Context) ([]types.UID, error)) (moment time.Time, err error) {
+// lastPass makes a copy the same as what it is of, block by block, while nobody changes that.
+func (f *folders) lastPass(ctx context.Context, from string, users func(context.Context) ([]types.UID, error), pass func(context.Context, bool) error) (moment time.Time, err error) {
 	if users == nil {
-		return time.Now(), alike(ctx, from, half, true)
+		return time.Now(), pass(ctx, true)
 	}
 	pods, err := users(ctx)
 	if err != nil {
 		return moment, err
 	}
 	within, stop := context.WithTimeoutCause(ctx, stillMost, fmt.Errorf("its pods would stand still for more than %s while it is copied: stop them, and it is made", stillMost))
+	if len(pods) == 0 { // nobody stands still
+		stop()
+		within, stop = unused(ctx, users)
+	}
 	defer stop()
 	held, release, err := f.stills.hold(within, pods)
 	if err != nil {
@@ -126,7 +149,7 @@ func (f *folders) lastPass(ctx context.Context, from, half string, users func(co
 	}
 	defer context.AfterFunc(within, func() { _ = release() })() // whatever the copy waits for; the next line that calls it is told
 	moment = time.Now()
-	copied := alike(within, from, half, true)
+	copied := pass(within, true)
 	if err := release(); err != nil || ctx.Err() != nil {
 		return moment, errors.Join(copied, err)
 	}
@@ -142,6 +165,24 @@ func (f *folders) lastPass(ctx context.Context, from, half string, users func(co
 		return moment, f.inVain(ctx, from, copied)
 	}
 	return moment, copied
+}
+
+// unused lasts until a pod has what is copied: a pod that starts is not to wait until that is done.
+func unused(ctx context.Context, users func(context.Context) ([]types.UID, error)) (context.Context, context.CancelFunc) {
+	within, stop := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			select {
+			case <-within.Done():
+				return
+			case <-time.After(unusedLook):
+			}
+			if pods, err := users(within); err == nil && len(pods) > 0 {
+				stop(errStarted)
+			}
+		}
+	}()
+	return within, func() { stop(nil) }
 }
 
 // inVain notes that pods stood still for nothing, and refuses to have them do so again for a while; unless one still does.

@@ -42,6 +42,14 @@ spec:
     spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 300Mi}}}
 `
 
+// snapshotOf is one of a claim.
+const snapshotOf = `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: %s, namespace: shop}
+spec: {source: {persistentVolumeClaimName: %s}}
+`
+
 // TestVolumesAreWhereTheirPodsAre: a claim has its volume where its pod goes, at home or at a peer, and the pod comes back to its data; nothing
 // but its owner's word deletes that.
 func TestVolumesAreWhereTheirPodsAre(t *testing.T) {
@@ -209,7 +217,7 @@ allowVolumeExpansion: true
 	t.Run("what no volume can be is refused", func(t *testing.T) {
 		for name, c := range map[string][2]string{
 			"many":   {"accessModes: [ReadWriteMany]", "accessModes: ReadWriteMany is not to be had: a volume of class kith is a file system of one node"},
-			"clone":  {"accessModes: [ReadWriteOnce], dataSource: {kind: PersistentVolumeClaim, name: data-" + there + "}", "is at bob, and volumes are copied at home alone"},
+			"clone":  {"accessModes: [ReadWriteOnce], dataSource: {kind: PersistentVolumeClaim, name: data-" + there + "}", "is at bob, and a peer copies none but to a snapshot"},
 			"device": {"accessModes: [ReadWriteOnce], volumeMode: Block", "volumeMode: Block is not to be had: volumes of class kith are file systems"},
 		} {
 			apply(t, alice, fmt.Sprintf(`
@@ -248,9 +256,7 @@ spec: {%s, resources: {requests: {storage: 1Mi}}}
 			}
 			return ""
 		})
-		for name, claim := range map[string]string{"monday": "data-" + home, "abroad": "data-" + there} {
-			apply(t, alice, fmt.Sprintf("apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: %s, namespace: shop}\nspec: {source: {persistentVolumeClaimName: %s}}\n", name, claim))
-		}
+		apply(t, alice, fmt.Sprintf(snapshotOf, "monday", "data-"+home))
 		eventually(t, time.Minute, "it is made", func() string {
 			if out := kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "monday", "-o", "jsonpath={.status.readyToUse} {.status.restoreSize}"); out != "true 300Mi" {
 				return instead(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "-o", "yaml"))
@@ -278,16 +284,82 @@ spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s
 		if d := counts[0] - counts[1]; counts[1] == 0 || d < 0 || d > 1 || counts[2] <= counts[0] {
 			t.Errorf("log %d, table %d: of no one moment; the pod went on to %d", counts[0], counts[1], counts[2])
 		}
-		eventually(t, time.Minute, "that of a volume at a peer says why not", func() string {
-			if out := kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", "abroad", "-o", "jsonpath={.status.error.message}"); !strings.Contains(out, "`kith volume move shop/data-"+there+" --to home`") {
+		t.Log(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot") + kith(t, alice, "volumes"))
+		kubectl(t, alice, "-n", "shop", "delete", "pod/again", "pvc/again", "volumesnapshot/monday")
+		if left, err := os.ReadDir(alice.Path("/var/lib/kith/k8s/snapshots")); err != nil || len(left) > 0 {
+			t.Errorf("%d left, %v", len(left), err)
+		}
+	})
+
+	snapshots := func() []string { // with their files, at bob
+		all, err := os.ReadDir(bob.Path("/var/lib/kith/k8s/snapshots"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range all {
+			names = append(names, f.Name())
+		}
+		return names
+	}
+	back := func(size string) { // a claim that begins with abroad, and its pod
+		t.Helper()
+		apply(t, alice, fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: back, namespace: shop}
+spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: abroad}, resources: {requests: {storage: %s}}}
+`, size)+strings.Replace(strings.Replace(place("back", "shop", "kith-bob"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: back}}]\n  containers:", 1),
+			"imagePullPolicy:", "volumeMounts: [{name: data, mountPath: /data}], imagePullPolicy:", 1))
+		waitReady(t, alice, 1, "-n", "shop", "--field-selector", "metadata.name=back")
+		if out := strings.TrimSpace(kubectl(t, alice, "-n", "shop", "exec", "back", "--", "/bin/cat", "/data/word")); out != "of "+there {
+			t.Errorf("it begins with %q", out)
+		}
+	}
+	snapshot := func(name string) string {
+		return kubectl(t, alice, "-n", "shop", "get", "volumesnapshot", name, "-o", "jsonpath={.status.readyToUse} {.status.restoreSize} {.spec.volumeSnapshotClassName} {.status.error.message}")
+	}
+	t.Run("a snapshot of a volume at a peer is made there, and so is what begins with it", func(t *testing.T) {
+		apply(t, alice, fmt.Sprintf(snapshotOf, "abroad", "data-"+there))
+		eventually(t, time.Minute, "it is made", func() string {
+			if out := snapshot("abroad"); strings.TrimSpace(out) != "true 300Mi kith" {
+				return instead(out + kubectl(t, bob, "-n", twin, "get", "volumesnapshot", "-o", "yaml"))
+			}
+			return ""
+		})
+		if at := snapshots(); len(at) != 1 {
+			t.Errorf("at bob there are %q", at)
+		}
+		if out, errs, err := alice.Exec(t.Context(), "sh", "-c", "echo later > /tmp/later && kith-k8s kubectl -n shop cp /tmp/later "+there+":/data/later"); err != nil {
+			t.Fatal(out, errs, err)
+		}
+		back("300Mi")
+		if out, _, err := alice.Exec(t.Context(), "kith-k8s", "kubectl", "-n", "shop", "exec", "back", "--", "/bin/cat", "/data/later"); err == nil {
+			t.Errorf("what was written later is there: %q", out)
+		}
+		here, at := kith(t, alice, "volumes"), kith(t, bob, "volumes")
+		t.Log(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot,pvc") + here + at + kubectl(t, bob, "-n", twin, "get", "volumesnapshot,pvc"))
+		if !strings.Contains(here, "abroad") || !strings.Contains(here, "at bob") || !strings.Contains(at, "abroad") {
+			t.Errorf("kith volumes does not show it:\n%s%s", here, at)
+		}
+		apply(t, alice, strings.Replace(solo("astray", "alice"), "  containers:", "  volumes: [{name: data, persistentVolumeClaim: {claimName: back}}]\n  containers:", 1))
+		eventually(t, time.Minute, "no pod of it is elsewhere", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "pod", "astray", "-o", `jsonpath={.spec.volumes[0].name} {.status.conditions[?(@.type=="PodScheduled")].message}`)
+			if !strings.Contains(out, "volume node affinity") && !strings.Contains(out, "PersistentVolume's node affinity") {
 				return instead(out)
 			}
 			return ""
 		})
-		t.Log(kubectl(t, alice, "-n", "shop", "get", "volumesnapshot") + kith(t, alice, "volumes"))
-		kubectl(t, alice, "-n", "shop", "delete", "pod/again", "pvc/again", "volumesnapshot/monday", "volumesnapshot/abroad")
-		if left, err := os.ReadDir(alice.Path("/var/lib/kith/k8s/snapshots")); err != nil || len(left) > 0 {
-			t.Errorf("%d left, %v", len(left), err)
+		apply(t, alice, fmt.Sprintf(snapshotOf, "more", "data-"+there)) // beside a volume, a snapshot and what began with it
+		eventually(t, time.Minute, "no more than the contract grants", func() string {
+			if out := snapshot("more"); !strings.Contains(out, "the snapshot takes 300Mi, 900Mi of 1Gi is in use") {
+				return instead(out)
+			}
+			return ""
+		})
+		kubectl(t, alice, "-n", "shop", "delete", "pod/astray", "pod/back", "pvc/back", "volumesnapshot/more")
+		if at := snapshots(); len(at) != 1 {
+			t.Errorf("at bob there are %q", at)
 		}
 	})
 
@@ -295,7 +367,7 @@ spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s
 	t.Run("nothing ends that leaves volumes behind", func(t *testing.T) {
 		for _, command := range [][]string{{"unoffload", "shop"}, {"unpeer", "bob", "--yes"}, {"unpeer", "bob", "--dry-run"}, {"forget", "bob", "--yes"}} {
 			out, err := alice.Kith(t.Context(), command...)
-			if err == nil || !strings.Contains(out+err.Error(), volumes) || !strings.Contains(out+err.Error(), "--delete-volumes") {
+			if err == nil || !strings.Contains(out+err.Error(), volumes) || !strings.Contains(out+err.Error(), "--delete-volumes") || !strings.Contains(out+err.Error(), "snapshot shop/abroad (300Mi at bob)") {
 				t.Errorf("kith %s: %s %v", strings.Join(command, " "), out, err)
 			}
 		}
@@ -340,6 +412,13 @@ spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s
 		if n := images(); n != 1 {
 			t.Errorf("%d file systems of guests at bob", n)
 		}
+		eventually(t, time.Minute, "and the snapshot", func() string {
+			out := kubectl(t, bob, "get", "volumesnapshotcontents", "-o", `jsonpath={.items[*].metadata.annotations.kith\.dev/kept-until}`)
+			if at := snapshots(); len(at) != 1 || out == "" {
+				return fmt.Sprintf("%q, until %q", at, out)
+			}
+			return ""
+		})
 		eventually(t, time.Minute, "the pod waits for its volume", func() string {
 			out := kubectl(t, alice, "-n", "shop", "get", "pod", there, "-o", `jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="PodScheduled")].reason}`)
 			if strings.TrimSpace(out) != "Unschedulable" {
@@ -359,18 +438,21 @@ spec: {accessModes: [ReadWriteOnce], dataSource: {apiGroup: snapshot.storage.k8s
 			t.Errorf("%s was at bob, and now %s", there, now)
 		}
 		reads(there)
+		back("310Mi") // larger than it was
+		kubectl(t, alice, "-n", "shop", "delete", "pod/back", "pvc/back")
 	})
 
 	t.Run("a word of its owner deletes it", func(t *testing.T) {
 		kith(t, alice, "unpeer", "bob", "--yes", "--delete-volumes")
 		eventually(t, time.Minute, "nothing of it is left at bob", func() string {
-			if out := kubectl(t, bob, "get", "pv", "-o", "name"); out != "" || images() != 0 {
-				return fmt.Sprintf("%s, %d file systems", out, images())
+			if out := kubectl(t, bob, "get", "pv,volumesnapshotcontent", "-o", "name"); out != "" || images() != 0 || len(snapshots()) != 0 {
+				return fmt.Sprintf("%s, %d file systems, snapshots %q", out, images(), snapshots())
 			}
 			return ""
 		})
 		eventually(t, time.Minute, "nor of the claim here", func() string {
-			return kubectl(t, alice, "get", "pv", "-o", `jsonpath={range .items[?(@.spec.csi)]}{.metadata.name} {end}`)
+			return kubectl(t, alice, "get", "pv", "-o", `jsonpath={range .items[?(@.spec.csi)]}{.metadata.name} {end}`) +
+				kubectl(t, alice, "get", "volumesnapshot,volumesnapshotcontent", "-A", "-o", "name")
 		})
 		other := map[string]string{"store-0": "store-1", "store-1": "store-0"}[there]
 		reads(other)

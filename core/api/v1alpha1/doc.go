@@ -89,6 +89,13 @@ const (
 	// AnnotationHomeClaim, its "namespace/name".
 	LabelHomeClaim      = "kith.dev/home-claim-uid"
 	AnnotationHomeClaim = "kith.dev/home-claim"
+	// LabelHomeSnapshot on the VolumeSnapshot, and its content, that a provider keeps for one of its consumer holds the UID of that one;
+	// AnnotationHomeSnapshot, its "namespace/name"; AnnotationSize how much the contract counts for it, a quantity; AnnotationClass the storage class of
+	// its volume, where that is not the default one, on the content at home, too.
+	LabelHomeSnapshot      = "kith.dev/home-snapshot-uid"
+	AnnotationHomeSnapshot = "kith.dev/home-snapshot"
+	AnnotationSize         = "kith.dev/size"
+	AnnotationClass        = "kith.dev/storage-class"
 	// AnnotationKeptUntil on a volume whose consumer has no contract any more, or gave up its namespace without deleting the claim,
 	// tells how long its data is kept (RFC 3339); AnnotationKeepFor, before, for how long that will be by the contract, a duration.
 	AnnotationKeptUntil = "kith.dev/kept-until"

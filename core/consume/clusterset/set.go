@@ -14,12 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	metadataclient "k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -39,6 +35,7 @@ import (
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/definition"
 	"kith.dev/core/base/notify"
 	"kith.dev/core/base/queue"
 )
@@ -139,7 +136,7 @@ func peerChanged(e event.UpdateEvent) bool {
 // begin waits until the cluster has the kinds, and follows what is exported.
 func (s *Set) begin(ctx context.Context, kinds metadataclient.Interface) error {
 	go s.define(ctx)
-	if !s.defined(ctx, kinds) {
+	if !definition.Await(ctx, kinds, mcs.ServiceExportFullName, nil) {
 		return nil
 	}
 	go s.exports.RunWithContext(ctx)
@@ -172,33 +169,6 @@ func (s *Set) begin(ctx context.Context, kinds metadataclient.Interface) error {
 
 // ours are the objects that Kith made.
 const ours = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy
-
-// defined waits for the definition of ServiceExports. False: ctx ended.
-func (s *Set) defined(ctx context.Context, kinds metadataclient.Interface) bool {
-	definitions := kinds.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, mcs.ServiceExportFullName).String()
-	watched, cancel := context.WithCancel(ctx)
-	defer cancel()
-	there := make(chan struct{})
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			return definitions.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			return definitions.Watch(ctx, o)
-		},
-	}, &metav1.PartialObjectMetadata{}, 0, nil)
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func() func(any) { once := sync.OnceFunc(func() { close(there) }); return func(any) { once() } }()})
-	go informer.RunWithContext(watched)
-	select {
-	case <-there:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // Review has everything looked at again: a policy, a peer or a contract is otherwise.
 func (s *Set) Review() {

@@ -100,7 +100,7 @@ func (t *twins) Release(ctx context.Context, home string) error {
 		return err
 	}
 	if keeps != "" {
-		return fmt.Errorf("it keeps the volumes of claims here, %s: whoever deletes these claims deletes the data", keeps)
+		return fmt.Errorf("it keeps data of claims here, %s: whoever deletes these claims, or VolumeSnapshots, deletes the data", keeps)
 	}
 	t.Gone(home)
 	return t.remote.ReleaseTwin(ctx, home)

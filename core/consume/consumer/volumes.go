@@ -71,6 +71,52 @@ func (f *Fleet) Unclaim(ctx context.Context, peer, namespace, name string, uid t
 	return m.remote.DeleteClaim(ctx, namespace, name, uid)
 }
 
+// Snapshot has a peer make a snapshot of a volume that it keeps, or say how far that is.
+func (f *Fleet) Snapshot(ctx context.Context, peer, namespace, name string, s *remote.Snapshot) (remote.SnapshotState, error) {
+	m, err := f.lender(ctx, peer)
+	if err != nil {
+		return remote.SnapshotState{}, err
+	}
+	if m.node.Twin(namespace) == "" {
+		if err := m.node.Open(ctx, namespace); err != nil {
+			return remote.SnapshotState{}, err
+		}
+	}
+	state, err := m.remote.PutSnapshot(ctx, namespace, name, s)
+	if errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) {
+		return state, peering.Refuse(peering.CodeNotFound, peer+" has an older Kith, which makes no snapshots of volumes", "bring it to this version there")
+	}
+	return state, err
+}
+
+// Unsnapshot has it delete one, as Unclaim does a volume. An older peer has none.
+func (f *Fleet) Unsnapshot(ctx context.Context, peer, namespace, name string, uid types.UID) error {
+	m, err := f.lender(ctx, peer)
+	if errors.Is(err, volumes.ErrNoContract) {
+		to, gone := f.former(ctx, peer)
+		if gone != nil {
+			return fmt.Errorf("%w (%w)", err, gone)
+		}
+		gone = remote.DeleteKeptSnapshot(ctx, to, namespace, name, uid)
+		if _, said := errors.AsType[*peering.Problem](gone); gone != nil && !said { // nobody answers
+			return fmt.Errorf("%w (%w)", err, gone)
+		}
+		return notOlder(gone)
+	}
+	if err != nil {
+		return err
+	}
+	return notOlder(m.remote.DeleteSnapshot(ctx, namespace, name, uid))
+}
+
+// notOlder is an error, but for that of a peer that does not know the question.
+func notOlder(err error) error {
+	if errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) {
+		return nil
+	}
+	return err
+}
+
 // former speaks to a peer that there is no contract with.
 func (f *Fleet) former(ctx context.Context, name string) (*peering.Client, error) {
 	var peer v1alpha1.Peer
@@ -117,13 +163,20 @@ func (f *Fleet) Copy(ctx context.Context, peer, namespace, name string, uid type
 	return files, err
 }
 
-// keeps says which volumes of a home namespace a peer keeps; "" when there are none. It asks past the cache, which may not show a new one yet.
+// keeps says which volumes, or snapshots, of a home namespace a peer keeps; "" when there are none. It asks past the cache, which may not show a new one yet.
 func (f *Fleet) keeps(ctx context.Context, peer, namespace string) (string, error) {
 	var all corev1.PersistentVolumeList
 	if err := f.Fresh.List(ctx, &all); err != nil {
 		return "", fmt.Errorf("see which volumes are at %s: %w", peer, err)
 	}
 	if held := volumes.Words(volumes.Held(all.Items, peer, namespace)); held != "" {
+		return held, nil
+	}
+	snapshots, err := volumes.Snapshots(ctx, f.Fresh, peer, namespace)
+	if err != nil {
+		return "", fmt.Errorf("see which snapshots are at %s: %w", peer, err)
+	}
+	if held := volumes.SnapshotWords(snapshots); held != "" {
 		return held, nil
 	}
 	var claims corev1.PersistentVolumeClaimList

@@ -31,6 +31,9 @@ type Claim struct {
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 	// Class is the storage class there; left out it is the default one. An older peer knows none, and no contract with it grants any.
 	Class string `json:"class,omitempty"`
+	// Snapshot is the UID of the VolumeSnapshot at home that the volume begins with, of which the peer has one; left out it begins empty. An older peer
+	// knows none, and is not asked: it has no snapshot, which it says when it is asked for that.
+	Snapshot types.UID `json:"snapshot,omitempty"`
 }
 
 // ClaimState is what became of a Claim, as its peer answers. An older one, whose volumes do not grow, says nothing.
@@ -100,6 +103,11 @@ func (c *Claim) Validate() error {
 	}
 	if c.VolumeMode != "" && c.VolumeMode != corev1.PersistentVolumeFilesystem {
 		return fmt.Errorf("volumeMode %.20q: volumes at peers are file systems", c.VolumeMode)
+	}
+	if c.Snapshot != "" {
+		if err := CheckClaimUID(string(c.Snapshot)); err != nil {
+			return fmt.Errorf("snapshot: %w", err)
+		}
 	}
 	if c.Class != "" && !api.IsStorageClass(c.Class) {
 		return fmt.Errorf("class: %.70q is not the name of a storage class that can be shared", c.Class)

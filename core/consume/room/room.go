@@ -45,11 +45,15 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			return nil, 0, fmt.Errorf("read the cluster's pods, nodes and volumes: %w", err)
 		}
 	}
+	snapshots, err := volumes.Snapshots(ctx, p.client, "", "")
+	if err != nil {
+		return nil, 0, err
+	}
 	needs, places, stores := make([]seeking.Need, len(at)), make([]why.Place, len(at)), make([]store, len(at))
 	index := map[string]int{}
 	for i := range at {
 		places[i], index[at[i].Peer.Name] = place(&at[i], nodes.Items), i
-		stores[i] = store{at: &at[i], volumes: stored.Items, left: map[string]resource.Quantity{}, taken: map[string]bool{}}
+		stores[i] = store{at: &at[i], volumes: stored.Items, snapshots: snapshots, left: map[string]resource.Quantity{}, taken: map[string]bool{}}
 	}
 	held := func(peer string) {
 		if i, is := index[peer]; is {
@@ -58,6 +62,9 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 	}
 	for _, v := range volumes.Held(stored.Items, "", "") {
 		held(volumes.AtPeer(&v))
+	}
+	for i := range snapshots {
+		held(snapshots[i].Peer)
 	}
 	for i := range claims.Items {
 		for _, peer := range volumes.OnTheWay(&claims.Items[i]) {
@@ -147,10 +154,11 @@ func add(to, list corev1.ResourceList) {
 
 // store is what is left of the storage at a peer for claims that have no volume yet.
 type store struct {
-	at      *seeking.Place
-	volumes []corev1.PersistentVolume
-	left    map[string]resource.Quantity // by class, of those that were looked at
-	taken   map[string]bool              // claims
+	at        *seeking.Place
+	volumes   []corev1.PersistentVolume
+	snapshots []volumes.HeldSnapshot
+	left      map[string]resource.Quantity // by class, of those that were looked at
+	taken     map[string]bool              // claims
 }
 
 // take takes what the claims of a pod need; nothing, and false, when it is not there.
@@ -163,7 +171,7 @@ func (s *store) take(namespace string, claims []why.Claim) bool {
 		}
 		is, known := left[c.Class]
 		if !known {
-			is = volumes.Left(s.at.Grants, s.at.Peer.Name, c.Class, s.volumes)
+			is = volumes.Left(s.at.Grants, s.at.Peer.Name, c.Class, s.volumes, s.snapshots)
 			s.left[c.Class] = is
 		}
 		asked := c.Claim.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -2,21 +2,26 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/snapshotv1"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/remote"
 )
 
-// begin is what a volume at home begins with, and the node that this is on: no other has it, so nobody chooses.
+// begin is what a volume begins with, and the node that this is on: no other has it, so nobody chooses.
 type begin struct {
+	held     *HeldSnapshot // a snapshot at a peer; nil for what is at home
 	node     string
 	snapshot string // a VolumeSnapshot, "namespace/name"
 	claim    string // or a claim of the namespace of those behind
@@ -90,8 +95,96 @@ func (c *Controller) ofSnapshot(ctx context.Context, claim *corev1.PersistentVol
 			return nil, err
 		}
 	}
+	if snap.Status.Content != "" { // whoever may write a snapshot's status need not be who may read its files: the content decides
+		content, err := readSnapshotKind[snapshotv1.Content](ctx, c.fresh, snapshotv1.KindContent, client.ObjectKey{Name: snap.Status.Content})
+		if err == nil && content.Spec.Driver == v1alpha1.StorageProvisioner {
+			return c.ofPeers(claim, snap, content)
+		}
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("dataSource: %w", err)
+		}
+	}
 	return &begin{node: c.node, snapshot: claim.Namespace + "/" + name}, nil
 }
+
+// ofPeers begins with a snapshot at a peer, where the volume is made then.
+func (c *Controller) ofPeers(claim *corev1.PersistentVolumeClaim, snap *snapshotv1.Snapshot, content *snapshotv1.Content) (*begin, error) {
+	is, err := heldOf(content)
+	if err != nil || content.Spec.Snapshot.UID != snap.UID || is.Namespace != claim.Namespace || content.DeletionTimestamp != nil {
+		return nil, &unfitError{fmt.Sprintf("dataSource: VolumeSnapshot %s has no content of this namespace at a peer", snap.Name)}
+	}
+	if err := large(claim, is.Size); err != nil {
+		return nil, err
+	}
+	return &begin{held: &is, node: v1alpha1.VirtualNodePrefix + is.Peer}, nil
+}
+
+// restored is the volume of a claim that begins with a snapshot at a peer, made there. The error is errRestoring until it is whole: from then on the snapshot
+// may be deleted.
+func (c *Controller) restored(ctx context.Context, claim *corev1.PersistentVolumeClaim, from *begin, name, of string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+	is := from.held
+	if is.Class != of {
+		return nil, &unfitError{fmt.Sprintf("dataSource: the snapshot is of a volume of storage class %q at %s, and class %s makes volumes of %q (\"\" is the default one)", is.Class, is.Peer, *claim.Spec.StorageClassName, of)}
+	}
+	state, err := c.peers.Snapshot(ctx, is.Peer, is.Namespace, is.Name, &remote.Snapshot{UID: is.UID})
+	if err != nil {
+		return nil, err
+	}
+	if !state.Ready {
+		return nil, errRestoring
+	}
+	asks := asked(claim, of, sizeOf(claim))
+	asks.Snapshot = is.UID
+	c.restoring.Store(claim.UID, restoring{is.Peer, client.ObjectKeyFromObject(claim)})
+	made, err := c.peers.Claim(ctx, is.Peer, claim.Namespace, claim.Name, asks)
+	if err != nil {
+		return nil, err
+	}
+	if made.Phase != corev1.ClaimBound {
+		return nil, errRestoring
+	}
+	return atPeer(claim, name, of, is.Peer, policy), nil
+}
+
+// restoring is what a peer is making of a snapshot: until it is whole nothing here stands for it.
+type restoring struct {
+	peer  string
+	claim client.ObjectKey
+}
+
+// unwanted has peers delete what they make for a claim of that name that was deleted meanwhile.
+func (c *Controller) unwanted(ctx context.Context, key client.ObjectKey) (err error) {
+	c.restoring.Range(func(id, value any) bool {
+		uid, at := id.(types.UID), value.(restoring)
+		if at.claim != key {
+			return true
+		}
+		var claim corev1.PersistentVolumeClaim
+		if err = client.IgnoreNotFound(c.fresh.Get(ctx, key, &claim)); err != nil || claim.UID == uid && claim.DeletionTimestamp == nil {
+			return err == nil
+		}
+		var is corev1.PersistentVolume // it has one all the same: what becomes of that, its policy says
+		if err = c.fresh.Get(ctx, client.ObjectKey{Name: "pvc-" + string(uid)}, &is); !apierrors.IsNotFound(err) {
+			if err == nil {
+				c.restoring.Delete(uid)
+			}
+			return err == nil
+		}
+		if err = c.peers.Unclaim(ctx, at.peer, key.Namespace, key.Name, uid); err != nil && !errors.Is(err, ErrNoContract) {
+			err = fmt.Errorf("volume at %s for claim %s, which was deleted: %w", at.peer, key, err)
+			return false
+		}
+		err = nil
+		c.restoring.Delete(uid)
+		c.log.Info("a claim was deleted whose volume was being made of a snapshot", "namespace", key.Namespace, "claim", key.Name, "peer", at.peer)
+		c.peers.Review(key.Namespace)
+		return true
+	})
+	return err
+}
+
+// errRestoring: a peer copies a snapshot into a new volume.
+var errRestoring = errors.New("its volume is being made of the snapshot")
 
 // ofClaim begins with what another claim has at home.
 func (c *Controller) ofClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) (*begin, error) {
@@ -110,7 +203,7 @@ func (c *Controller) ofClaim(ctx context.Context, claim *corev1.PersistentVolume
 		return nil, fmt.Errorf("dataSource: volume %s is not that of claim %s", v.Name, name)
 	}
 	if peer := AtPeer(&v); peer != "" {
-		return nil, &unfitError{fmt.Sprintf("dataSource: the volume of claim %s is at %s, and volumes are copied at home alone: `kith volume move %s/%s --to home` first", name, peer, claim.Namespace, name)}
+		return nil, &unfitError{fmt.Sprintf("dataSource: the volume of claim %s is at %s, and a peer copies none but to a snapshot: make a VolumeSnapshot of it and begin with that, or `kith volume move %s/%s --to home` first", name, peer, claim.Namespace, name)}
 	}
 	namespace, back, ok := strings.Cut(v.Annotations[annotationBacking], "/")
 	if !ok || namespace != Namespace || v.Annotations[annotationProvisionedBy] != v1alpha1.StorageProvisioner {

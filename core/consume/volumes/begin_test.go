@@ -143,7 +143,7 @@ func TestWhatAClaimCannotBeginWith(t *testing.T) {
 		"not ready":              {claim: snapshot, there: []client.Object{taken("monday", false)}, word: "is not ready"},
 		"not there":              {claim: snapshot, there: []client.Object{taken("tuesday", true)}, word: "not found"},
 		"another class behind":   {claim: snapshot, there: []client.Object{taken("monday", true)}, foreign: true, final: true, word: "make the claim of class local-path itself"},
-		"a claim at a peer":      {claim: claim, there: bound(there), final: true, word: "is at bob, and volumes are copied at home alone: `kith volume move shop/old --to home`"},
+		"a claim at a peer":      {claim: claim, there: bound(there), final: true, word: "is at bob, and a peer copies none but to a snapshot: make a VolumeSnapshot of it and begin with that, or `kith volume move shop/old --to home`"},
 		"a claim of another one": {claim: claim, there: bound(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}), final: true, word: "claim old is of another class than kith"},
 		"a claim on a node":      {claim: claim, there: bound(onNode("carl")), final: true, word: "is on node carl, and volumes are copied on alice alone"},
 		"a claim without volume": {claim: claim, there: []client.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old"}}}, word: "claim old has no volume yet"},

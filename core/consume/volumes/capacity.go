@@ -40,23 +40,28 @@ func Objects() []client.Object {
 // unbounded is what home's own nodes are said to have: how much that is, the class behind it knows.
 var unbounded = resource.MustParse("1Ei")
 
-// leftOf is how much storage of a class there a contract grants beside what the volumes have that are of it; nil where it grants none.
-func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVolume) *resource.Quantity {
+// leftOf is how much storage of a class there a contract grants beside what the volumes and snapshots have that are of it; nil where it grants none.
+func leftOf(ctr *v1alpha1.Contract, class string, volumes []corev1.PersistentVolume, snapshots []HeldSnapshot) *resource.Quantity {
 	granted := ctr.Grants(time.Now())[corev1.ResourceName(api.StorageOf(class))]
 	if ctr.Spec.Role != v1alpha1.RoleConsumer || ctr.DeletionTimestamp != nil || granted.Sign() <= 0 {
 		return nil
 	}
-	left := Left(ctr.Grants(time.Now()), ctr.Spec.Peer, class, volumes)
+	left := Left(ctr.Grants(time.Now()), ctr.Spec.Peer, class, volumes, snapshots)
 	return &left
 }
 
-// Left is how much storage of a class there a peer grants beside what the volumes have that are of it.
-func Left(grants corev1.ResourceList, peer, class string, volumes []corev1.PersistentVolume) resource.Quantity {
+// Left is how much storage of a class there a peer grants beside what the volumes and snapshots have that are of it.
+func Left(grants corev1.ResourceList, peer, class string, volumes []corev1.PersistentVolume, snapshots []HeldSnapshot) resource.Quantity {
 	granted := grants[corev1.ResourceName(api.StorageOf(class))]
 	left := granted.DeepCopy()
 	for _, v := range Held(volumes, peer, "") {
 		if ClassOf(&v) == class {
 			left.Sub(v.Spec.Capacity[corev1.ResourceStorage])
+		}
+	}
+	for i := range snapshots {
+		if snapshots[i].Peer == peer && snapshots[i].Class == class {
+			left.Sub(snapshots[i].Size)
 		}
 	}
 	if left.Sign() < 0 {
@@ -73,6 +78,13 @@ func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Resul
 	var classes storagev1.StorageClassList
 	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &volumes), c.client.List(ctx, &classes)); err != nil {
 		return ctrl.Result{}, err
+	}
+	var snapshots []HeldSnapshot
+	if c.snapshots.Load() {
+		var err error
+		if snapshots, err = Snapshots(ctx, c.fresh, "", ""); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	want := map[string]*storagev1.CSIStorageCapacity{}
 	for i := range classes.Items {
@@ -91,7 +103,7 @@ func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Resul
 		}
 		for i := range contracts.Items {
 			ctr := &contracts.Items[i]
-			if left := leftOf(ctr, of, volumes.Items); left != nil {
+			if left := leftOf(ctr, of, volumes.Items, snapshots); left != nil {
 				add("at."+ctr.Spec.Peer, &metav1.LabelSelector{
 					MatchLabels:      map[string]string{v1alpha1.LabelPeer: ctr.Spec.Peer},
 					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1alpha1.LabelBroker, Operator: metav1.LabelSelectorOpDoesNotExist}}, // volumes go on to nobody

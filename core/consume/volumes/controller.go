@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +50,9 @@ type Peers interface {
 	Claim(ctx context.Context, peer, namespace, name string, claim *remote.Claim) (remote.ClaimState, error)
 	// Unclaim has it delete one, with its data. The error is ErrNoContract when nobody can be asked, now or later.
 	Unclaim(ctx context.Context, peer, namespace, name string, uid types.UID) error
+	// Snapshot has a peer make a snapshot of a volume that it keeps, or say how far that is; Unsnapshot has it delete one, as Unclaim does a volume.
+	Snapshot(ctx context.Context, peer, namespace, name string, s *remote.Snapshot) (remote.SnapshotState, error)
+	Unsnapshot(ctx context.Context, peer, namespace, name string, uid types.UID) error
 	// Copy opens a copy of the files of one: from the peer, or into it.
 	Copy(ctx context.Context, peer, namespace, name string, uid types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error)
 	// Review has the twin of a namespace at each peer given up if it is not needed any more.
@@ -62,6 +67,9 @@ type Controller struct {
 	node   string // that kithd runs on, "" where that is none of the cluster
 	events events.EventRecorder
 	log    *slog.Logger
+
+	snapshots atomic.Bool // the cluster knows the kinds, and they are Kith's
+	restoring sync.Map    // of claims whose volumes peers are making of snapshots, by their UIDs: types.UID to restoring
 }
 
 // New makes a Controller; fresh reads past the cache of c. node is the one that kithd runs on, where volumes at home can be copied.
@@ -107,6 +115,9 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(options).Complete(reconcile.Func(c.volume)); err != nil {
 		return err
 	}
+	if err := c.watchSnapshots(mgr, options); err != nil {
+		return err
+	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-capacity").
 		Watches(&corev1.PersistentVolume{}, all, builder.WithPredicates(ours)).
@@ -125,6 +136,9 @@ func waits(claim *corev1.PersistentVolumeClaim) bool {
 // claim makes the volume of one claim.
 func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var claim corev1.PersistentVolumeClaim
+	if err := c.unwanted(ctx, r.NamespacedName); err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil || !waits(&claim) && !begins(&claim) {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -149,9 +163,14 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	switch {
 	case errors.Is(err, errPending):
 		return ctrl.Result{RequeueAfter: waitingPause}, c.sayWhy(ctx, &claim, node)
+	case errors.Is(err, errRestoring):
+		return ctrl.Result{RequeueAfter: restoringPause}, nil
 	case err != nil:
 		c.events.Eventf(&claim, nil, corev1.EventTypeWarning, "ProvisioningFailed", "Provision", "no volume at %s: %s", node, said(err))
 		if _, nowhere := errors.AsType[*unfitError](err); nowhere {
+			return ctrl.Result{RequeueAfter: unfitPause}, nil
+		}
+		if final(err) && begins(&claim) { // it can be nowhere else
 			return ctrl.Result{RequeueAfter: unfitPause}, nil
 		}
 		if final(err) {
@@ -162,6 +181,7 @@ func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, er
 	if err := c.client.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{}, fmt.Errorf("volume of claim %s: %w", r, err)
 	}
+	c.restoring.Delete(claim.UID)
 	c.log.Info("claim has a volume", "namespace", claim.Namespace, "claim", claim.Name, "node", node)
 	c.events.Eventf(&claim, nil, corev1.EventTypeNormal, "ProvisioningSucceeded", "Provision", "its volume is at %s", node)
 	return ctrl.Result{}, nil
@@ -172,6 +192,10 @@ func (c *Controller) provide(ctx context.Context, claim *corev1.PersistentVolume
 	from, err := c.beginOf(ctx, claim)
 	if err != nil {
 		return nil, c.node, err
+	}
+	if from != nil && from.held != nil {
+		v, err := c.restored(ctx, claim, from, name, of, policy)
+		return v, from.node, err
 	}
 	if from != nil {
 		v, err := c.backed(ctx, claim, from, name, of, from.node, policy)
@@ -280,7 +304,10 @@ func Discard(ctx context.Context, peers Peers, v *corev1.PersistentVolume) error
 // Namespace is where the claims are whose volumes at home stand for those of class kith.
 const Namespace = v1alpha1.NamespaceVolumes
 
-const pendingPause = 500 * time.Millisecond
+const (
+	pendingPause   = 500 * time.Millisecond
+	restoringPause = 2 * time.Second
+)
 
 // errPending: the volume that is to stand for the claim is being made.
 var errPending = errors.New("its volume is being made")

@@ -11,6 +11,8 @@
 //
 // A claim that asks for more later gets it where its volume is (grow.go).
 //
+// Of a volume at a peer, a VolumeSnapshot is made there, too, and a volume that begins with it (snapshots.go, begin.go).
+//
 // The Mover takes a volume from one of these places to another, while its claim and its name stay.
 //
 // A volume's data is deleted when its claim here is deleted, under the reclaim policy Delete, and by nothing else; what a move leaves behind is a copy.

@@ -141,7 +141,7 @@ func (m *Mover) mayBe(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 		return fmt.Errorf("contracts: %w", err)
 	}
 	for i := range contracts.Items {
-		if contracts.Items[i].Spec.Peer == peer && leftOf(&contracts.Items[i], class, nil) != nil {
+		if contracts.Items[i].Spec.Peer == peer && leftOf(&contracts.Items[i], class, nil, nil) != nil {
 			return nil
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/api/snapshotv1"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 )
@@ -35,6 +36,8 @@ type peers struct {
 	claim    error
 	unclaim  error
 	reviewed []string
+	snapshot remote.SnapshotState
+	snapErr  error
 	copies   func(ctx context.Context, peer string, end remote.CopyEnd) (io.ReadWriteCloser, error)
 }
 
@@ -43,6 +46,9 @@ func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote
 	if c.Class != "" {
 		of = " of " + c.Class
 	}
+	if c.Snapshot != "" {
+		of += " from " + string(c.Snapshot)
+	}
 	p.asked = append(p.asked, fmt.Sprintf("claim %s %s/%s %s%s", peer, namespace, name, c.Storage, of))
 	return p.state, p.claim
 }
@@ -50,6 +56,16 @@ func (p *peers) Claim(_ context.Context, peer, namespace, name string, c *remote
 func (p *peers) Unclaim(_ context.Context, peer, namespace, name string, uid types.UID) error {
 	p.asked = append(p.asked, fmt.Sprintf("unclaim %s %s/%s %s", peer, namespace, name, uid))
 	return p.unclaim
+}
+
+func (p *peers) Snapshot(_ context.Context, peer, namespace, name string, s *remote.Snapshot) (remote.SnapshotState, error) {
+	p.asked = append(p.asked, fmt.Sprintf("snapshot %s %s/%s %s of %s %s", peer, namespace, name, s.UID, s.Claim, s.ClaimUID))
+	return p.snapshot, p.snapErr
+}
+
+func (p *peers) Unsnapshot(_ context.Context, peer, namespace, name string, uid types.UID) error {
+	p.asked = append(p.asked, fmt.Sprintf("unsnapshot %s %s/%s %s", peer, namespace, name, uid))
+	return p.snapErr
 }
 
 func (p *peers) Copy(ctx context.Context, peer, namespace, name string, _ types.UID, end remote.CopyEnd) (io.ReadWriteCloser, error) {
@@ -81,7 +97,7 @@ func newHome(t *testing.T, objects ...client.Object) *home {
 	}
 	local := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{annotationDefault: "true"}}, Provisioner: "example.com/local"}
 	objects = append(objects, node("alice", ""), node("kith-bob", "bob"), node("kith-carol", "carol"), local, Objects()[0])
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(unstructuredOf(snapshotv1.KindSnapshot, "", ""), unstructuredOf(snapshotv1.KindContent, "", "")).
 		WithIndex(&corev1.Event{}, eventOf, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 	h := &home{T: t, peers: &peers{}}
 	h.Controller = New(c, c, h.peers, "alice", slog.New(slog.DiscardHandler))

@@ -19,6 +19,7 @@ import (
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
+	"kith.dev/core/api/snapshotv1"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consume/remote"
 	"kith.dev/core/consume/volumes"
@@ -125,7 +126,13 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 		size = kept.Spec.Capacity[corev1.ResourceStorage]
 		of, _ = v1alpha1.ClassOfGuests(kept.Spec.StorageClassName)
 	}
-	if err := c.fits(ctx, terms, of, nil, size); err != nil {
+	var begins *guestSnapshot
+	if kept == nil && claim.Snapshot != "" {
+		if begins, err = c.begins(ctx, terms, home, name, claim, size); err != nil {
+			return state, err
+		}
+	}
+	if err := c.fits(ctx, terms, of, "claim", nil, size); err != nil {
 		return state, err
 	}
 	class, err := c.class(ctx, of)
@@ -141,6 +148,10 @@ func (c *Claims) ensure(ctx context.Context, terms *grants.Terms, home, name str
 			AccessModes: claim.AccessModes, StorageClassName: &class.Name,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
 		},
+	}
+	if begins != nil { // it is made at once: the snapshot may be deleted when the claim at home has its volume
+		want.Annotations[annotationSelectedNode] = c.Node
+		want.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new(snapshotv1.GroupVersion.Group), Kind: snapshotv1.KindSnapshot, Name: begins.snapshot.Name}
 	}
 	if kept != nil {
 		want.Spec.VolumeName = kept.Name
@@ -194,15 +205,15 @@ func classWords(class string) string {
 	return "storage class " + class
 }
 
-// fits says why so much of a class is beyond the contract, or nil; is, if any, is the claim that is to grow to it.
-func (c *Claims) fits(ctx context.Context, terms *grants.Terms, class string, is *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+// fits says why so much of a class for a claim, or a snapshot, is beyond the contract, or nil; is, if any, is the claim that is to grow to it.
+func (c *Claims) fits(ctx context.Context, terms *grants.Terms, class, what string, is *corev1.PersistentVolumeClaim, size resource.Quantity) error {
 	name, option := corev1.ResourceName(api.StorageOf(class)), ""
 	allowed, granted := terms.Limit[name]
 	if class != "" {
 		option = class + "="
 	}
 	if !granted || allowed.Sign() <= 0 {
-		no := &api.Error{Code: api.CodeForbidden, Message: "claim of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage " + option + "20Gi"}
+		no := &api.Error{Code: api.CodeForbidden, Message: what + " of " + size.String(), Reason: "the contract grants no storage", Do: "ask for some: kith peer NAME --storage " + option + "20Gi"}
 		if class != "" {
 			no.Reason += " of storage class " + class
 		}
@@ -214,6 +225,9 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, class string, is
 	}
 	used := all[name]
 	sum, asks := used.DeepCopy(), "asks for "+size.String()
+	if what != "claim" {
+		asks = "takes " + size.String()
+	}
 	sum.Add(size)
 	if is != nil {
 		has := is.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -228,23 +242,23 @@ func (c *Claims) fits(ctx context.Context, terms *grants.Terms, class string, is
 	}
 	no := &api.Error{
 		Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s would be exceeded", terms.Contract),
-		Reason: fmt.Sprintf("%s: the claim %s, %s of %s is in use", api.Called(string(name)), asks, used.String(), allowed.String()),
+		Reason: fmt.Sprintf("%s: the %s %s, %s of %s is in use", api.Called(string(name)), what, asks, used.String(), allowed.String()),
 		Do:     "ask for more: kith peer NAME --storage " + option + "AMOUNT",
 	}
 	if have >= most {
 		no.Do = ""
-		no.Reason = fmt.Sprintf("%d claims are kept under it: one for each pod that it grants and %d more are allowed", have, moreClaims)
+		no.Reason = fmt.Sprintf("%d claims and snapshots are kept under it: one for each pod that it grants and %d more are allowed", have, moreClaims)
 	}
-	c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: "claim of " + size.String(), Why: no.Reason, Usual: true})
+	c.audits.Note(audit.Refusal{Door: audit.Guests, Reason: grants.ReasonQuota, ID: terms.Consumer.ID, What: what + " of " + size.String(), Why: no.Reason, Usual: true})
 	return no
 }
 
-// moreClaims is how many claims there may be under a contract beside one for each pod that it grants, whatever their size: a file system that is
+// moreClaims is how many claims and snapshots there may be under a contract beside one for each pod that it grants, whatever their size: a file system that is
 // mounted takes memory of the kernel, which is nobody's.
 const moreClaims = 10
 
 // used sums up, by class, what the claims of a consumer ask for that are under a contract now, and counts them. A claim outlives the contract that it was
-// made under when the next takes over its namespace.
+// made under when the next takes over its namespace. Snapshots of the consumer's are counted with them, those that are kept, too.
 func (c *Claims) used(ctx context.Context, consumer, contract string) (sums corev1.ResourceList, have int, err error) {
 	var claims corev1.PersistentVolumeClaimList
 	if err := c.live.List(ctx, &claims, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer}); err != nil {
@@ -259,6 +273,17 @@ func (c *Claims) used(ctx context.Context, consumer, contract string) (sums core
 			sums[name] = sum
 			have++
 		}
+	}
+	snapshots, err := c.snapshotsOf(ctx, consumer)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range snapshots {
+		name := corev1.ResourceName(api.StorageOf(s.class()))
+		sum := sums[name]
+		sum.Add(s.size())
+		sums[name] = sum
+		have++
 	}
 	return sums, have, nil
 }

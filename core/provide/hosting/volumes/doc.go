@@ -7,5 +7,7 @@
 // kubectl. What is left then is kept for as long as the contract said, is the consumer's again when it asks for the same claim under another
 // contract, and is deleted afterwards. At once it is deleted only when the consumer deletes the claim.
 //
+// Snapshots of these volumes (snapshots.go) are VolumeSnapshots in the twin, of a class that retains their contents, and all of that holds for them, too.
+//
 // It must never delete a volume that it did not have made, nor bind one to a claim of another consumer, or of another UID.
 package volumes

@@ -63,7 +63,10 @@ func (c *Claims) askMore(ctx context.Context, terms *grants.Terms, class *storag
 	if !volumes.MayGrow(class) {
 		return nil, &api.Error{Code: api.CodeForbidden, Message: "claim " + is.Name, Reason: "the storage class here lets no volumes grow (allowVolumeExpansion)"}
 	}
-	if err := c.fits(ctx, terms, classOf(is), is, size); err != nil {
+	if err := c.beingCopied(ctx, terms.Consumer.Compact, is); err != nil {
+		return nil, err
+	}
+	if err := c.fits(ctx, terms, classOf(is), "claim", is, size); err != nil {
 		return nil, err
 	}
 	next := is.DeepCopy()

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -34,6 +36,20 @@ func (c *Claims) Watch(mgr manager.Manager) error {
 		v, ok := o.(*corev1.PersistentVolume)
 		return ok && ofGuests(v)
 	})
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-snapshots").
+		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			was, is := e.ObjectOld.(*v1alpha1.Contract), e.ObjectNew.(*v1alpha1.Contract)
+			return was.Generation != is.Generation || was.Status.State != is.Status.State || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil)
+		}})).
+		Watches(&v1alpha1.Peer{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})). // the first that is read
+		WithOptions(controller.Options{NewQueue: queues.New}).
+		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+			again, err := c.keepSnapshots(ctx)
+			return ctrl.Result{RequeueAfter: again}, err
+		})); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-volumes").
 		For(&corev1.PersistentVolume{}, builder.WithPredicates(guests)).
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(c.under), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -159,8 +175,8 @@ func (c *Claims) keep(ctx context.Context, v *corev1.PersistentVolume) (ctrl.Res
 }
 
 // keptFor is how long a volume is kept from now on: as its contract had it. One that is noted by an older Kith has none.
-func keptFor(v *corev1.PersistentVolume) time.Duration {
-	d, err := time.ParseDuration(v.Annotations[v1alpha1.AnnotationKeepFor])
+func keptFor(v metav1.Object) time.Duration {
+	d, err := time.ParseDuration(v.GetAnnotations()[v1alpha1.AnnotationKeepFor])
 	if err != nil {
 		return contract.DefaultKeep
 	}

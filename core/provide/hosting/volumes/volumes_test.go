@@ -244,7 +244,7 @@ func TestClaimsAreCounted(t *testing.T) {
 	for i := range 15 {
 		p.want(200, "", "PUT", "bob", "bob-1", fmt.Sprint("c", i), fmt.Sprintf("a%x", i), "1")
 	}
-	p.want(403, "15 claims are kept under it", "PUT", "bob", "bob-1", "c15", "af0", "1")
+	p.want(403, "15 claims and snapshots are kept under it", "PUT", "bob", "bob-1", "c15", "af0", "1")
 	p.want(200, "", "DELETE", "bob", "bob-1", "c3", "a3", "")
 	p.want(200, "", "PUT", "bob", "bob-1", "c15", "af0", "1")
 }
@@ -253,7 +253,7 @@ func TestNothingIsLentThatTheContractDoesNotName(t *testing.T) {
 	p := newProvider(t)
 	terms := *p.contracts.Of("bob-1")
 	terms.Limit = hostingtest.List("cpu", "1", "pods", "5")
-	if err := p.fits(t.Context(), &terms, "", nil, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
+	if err := p.fits(t.Context(), &terms, "", "claim", nil, resource.MustParse("1")); err == nil || !strings.Contains(err.Error(), "grants no storage") {
 		t.Error(err)
 	}
 }
