@@ -34,7 +34,9 @@ and PRICES what one unit of it costs for an hour (docs/prices.md); PODS THERE an
 			return program.List(p.Program, c, args, program.Listing[api.Peer]{
 				Get: (*client.Client).Peers, Match: isPeer, Noun: "peer", Others: "kith peers",
 				Columns: p.peerColumns(), None: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
-				Notes: func(x api.Peer) []program.Note { return program.Notes(x.Name, x.Why, x.Less, gives(x), tetherWhy(x)) },
+				Notes: func(x api.Peer) []program.Note {
+					return program.Notes(x.Name, x.Why, x.Less, gives(x), tetherWhy(x), relayed(x))
+				},
 			})
 		},
 	})
@@ -133,7 +135,7 @@ func tunnel(x api.Peer) string {
 	return ""
 }
 
-// way is how a peer that answers is reached, and its tunnel where that is another way. Where no other way is asked for (relay: none) nothing is said.
+// way is how a peer that answers is reached, and by which way its tunnel's packets go where that is another one.
 func way(x api.Peer) string {
 	said := "direct"
 	switch x.By {
@@ -144,14 +146,20 @@ func way(x api.Peer) string {
 		said = "by " + x.By
 	}
 	switch {
-	case !x.Reachable, x.By == "" && x.Tunnel.Way == "":
+	case !x.Reachable:
 		return ""
-	case x.Tunnel.Way == api.TunnelCarried && x.By == "":
-		return said + ", tunnel over TCP"
-	case x.Tunnel.Way == api.TunnelPunched:
-		return said + ", tunnel punched"
+	case x.Tunnel.Way == "", x.Tunnel.Way == api.TunnelDirect && x.By == "":
+		return said
 	}
-	return said
+	return said + ", tunnel " + x.Tunnel.Says()
+}
+
+// relayed is why the tunnel's packets do not go by UDP; "" when they do.
+func relayed(x api.Peer) string {
+	if x.Tunnel.Way != api.TunnelCarried {
+		return ""
+	}
+	return "the tunnel is " + x.Tunnel.Says() + ": " + x.Tunnel.Reason.String()
 }
 
 // directWays are the other providers of a peer that its guests here reach without going by the peer, or would.

@@ -42,6 +42,7 @@ import (
 	"kith.dev/core/net/gateway"
 	"kith.dev/core/net/hostnet"
 	"kith.dev/core/net/overlay"
+	"kith.dev/core/net/portmap"
 	"kith.dev/core/provide/exposure"
 	"kith.dev/core/provide/fence"
 	"kith.dev/core/provide/guestnet"
@@ -77,8 +78,9 @@ type Daemon struct {
 	nearby     *discovery.Table
 	names      *dns.Finder
 	contacts   *peering.Contacts
-	relay      *relay.Relay   // nil with relay: none
-	carrier    *carry.Carrier // nil without it, and without a gateway
+	relay      *relay.Relay    // nil with relay: none
+	carrier    *carry.Carrier  // nil without it, and without a gateway
+	ports      *portmap.Mapper // nil where no router is asked for any
 	directory  *directory.Directory
 	backend    *backend.Backend
 	notices    provider.Notices
@@ -259,6 +261,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if runtime.GOOS == "linux" { // logind's and NetworkManager's are Linux'
 		keep("the watch of this laptop's sleep", d.laptop.Run)
 	}
+	if d.ports != nil {
+		keep("the mapping of ports at the router", d.ports.Run)
+	}
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
 		keep("the watch of the engine", d.backend.WatchEngine)
@@ -337,7 +342,7 @@ func (d *Daemon) publish(e api.Event) {
 	d.changed.Notify()
 }
 
-// endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.
+// endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN, and what the router maps to it.
 func (d *Daemon) endpoints() []string {
 	addresses, err := mdns.ToldAddresses(d.cfg.Discovery.Interfaces)
 	if err != nil {
@@ -346,6 +351,9 @@ func (d *Daemon) endpoints() []string {
 	var list []string
 	for _, a := range addresses {
 		list = append(list, netip.AddrPortFrom(a, d.cfg.PeerAPIPort).String())
+	}
+	if at := d.mapped(portmap.TCP); at.IsValid() {
+		list = append(list, at.String())
 	}
 	return list
 }

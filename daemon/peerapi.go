@@ -39,8 +39,9 @@ func (d *Daemon) openPeerAPI() (err error) {
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
 		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke, Takes: d.cfg.Relay != config.RelayNone, Relays: d.cfg.Relay == config.RelayOffer,
 	})
+	d.makePortMapping()
 	d.makeRelay()
-	d.backend.Relay = d.relay
+	d.backend.Relay, d.backend.Ports = d.relay, d.ports
 	d.hostingRoutes()
 	d.catalogueRoutes()
 	return nil

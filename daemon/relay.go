@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"net/netip"
 
 	"kith.dev/core/agree/carry"
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/relay"
 	"kith.dev/core/agree/sharing"
+	"kith.dev/core/net/portmap"
 	"kith.dev/core/trust/identity"
 	"kith.dev/daemon/config"
 )
@@ -36,6 +38,9 @@ func (d *Daemon) makeRelay() {
 		},
 	})
 	if d.gateway != nil {
-		d.carrier = carry.New(carry.Config{Me: d.me.ID(), Gateway: d.gateway, Contacts: d.contacts, Server: d.peerAPI, Log: d.log})
+		d.carrier = carry.New(carry.Config{
+			Me: d.me.ID(), Gateway: d.gateway, Contacts: d.contacts, Server: d.peerAPI, Log: d.log,
+			Mapped: func() netip.AddrPort { return d.mapped(portmap.UDP) },
+		})
 	}
 }

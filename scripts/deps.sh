@@ -19,6 +19,7 @@ elif [ "${1:-}" = arm64 ]; then
 elif [ "${1:-}" != build ]; then
   packages+=(
     curl                                               # tests look from inside a laptop
+    miniupnpd-nftables                                 # a router that maps ports: the program alone, no service
     knot knot-dnsutils unbound dnsmasq-base            # name servers of the tests
     dbus-daemon dbus-bin dbus-session-bus-common python3-dbusmock # a session bus for the tests of the tray, a system bus with a logind
     xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it

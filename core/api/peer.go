@@ -138,6 +138,9 @@ type Tunnel struct {
 	TX            uint64    `json:"tx"`            // bytes sent
 	RTT           Duration  `json:"rtt,omitzero"`  // round trip, smoothed; left out while not measured
 	Way           TunnelWay `json:"way,omitempty"` // how packets get there; "" while it is down
+	By            string    `json:"by,omitempty"`  // with TunnelCarried: the common peer that passes the connection on; "" where the two have one of their own
+	// Reason is why packets do not go by UDP, with TunnelCarried.
+	Reason TunnelReason `json:"reason,omitempty"`
 	// Direct are the ways by which the peer's guests here meet those at its other providers, past the peer.
 	Direct []DirectWay `json:"direct,omitempty"`
 }
@@ -148,9 +151,58 @@ type TunnelWay string
 // The ways of a tunnel.
 const (
 	TunnelDirect  TunnelWay = "direct"  // by UDP, as the peer is dialled
+	TunnelMapped  TunnelWay = "mapped"  // by UDP, to a port that the router of one of the two maps to it
 	TunnelPunched TunnelWay = "punched" // by UDP, through the routers of two who cannot dial each other
 	TunnelCarried TunnelWay = "carried" // over a connection like those of the peer API, since UDP does not lead there
 )
+
+// TunnelReason is one of a closed set.
+type TunnelReason string
+
+// Why packets do not go by UDP.
+const (
+	TunnelTrying       TunnelReason = "Trying"
+	TunnelNotSeen      TunnelReason = "NotSeen"
+	TunnelOtherNetwork TunnelReason = "OtherNetwork"
+	TunnelSameRouter   TunnelReason = "SameRouter"
+	TunnelNewPorts     TunnelReason = "NewPorts"
+	TunnelNoAnswer     TunnelReason = "NoAnswer"
+	TunnelStopped      TunnelReason = "Stopped"
+)
+
+// String is a sentence for people, without a full stop.
+func (r TunnelReason) String() string {
+	switch r {
+	case TunnelTrying:
+		return "UDP is being tried"
+	case TunnelNotSeen:
+		return "no common peer sees by UDP where the other laptop is"
+	case TunnelOtherNetwork:
+		return "the other laptop is seen in a private network alone, which this one is not in"
+	case TunnelSameRouter:
+		return "both are behind one router, which does not lead back in"
+	case TunnelNewPorts:
+		return "a router in front of one of the two takes another port for each address"
+	case TunnelNoAnswer:
+		return "no packet came through: one of the two is behind a router that takes another port for each address, or UDP is shut"
+	case TunnelStopped:
+		return "packets went by UDP before, and do not come through any more"
+	}
+	return string(r)
+}
+
+// Says tells by which way packets go, for people: "direct", "relayed by carol"; "" while the tunnel is down.
+func (t Tunnel) Says() string {
+	switch {
+	case t.Way == TunnelMapped:
+		return "direct by a mapped port"
+	case t.Way == TunnelCarried && t.By != "":
+		return "relayed by " + t.By
+	case t.Way == TunnelCarried:
+		return "over TCP"
+	}
+	return string(t.Way)
+}
 
 // DirectWay is a tunnel between two providers of a home, to which home introduced them to each other.
 type DirectWay struct {

@@ -45,6 +45,7 @@ import (
 	"kith.dev/core/local/images"
 	"kith.dev/core/local/laptop"
 	"kith.dev/core/net/gateway"
+	"kith.dev/core/net/portmap"
 	"kith.dev/core/provide/fenced"
 	"kith.dev/core/provide/hosting"
 	"kith.dev/core/trust/identity"
@@ -71,6 +72,7 @@ type Backend struct {
 	Laptop    *laptop.Laptop   // whether it sleeps and is used, as the system bus says
 	Giver     *given.Giver     // what peers take of them
 	Gateway   *gateway.Gateway // nil with engine "none"
+	Ports     *portmap.Mapper  // nil where no router is asked for any
 	Front     FrontDoor        // nil without one
 	Mode      Mode             // nil with engine "none"
 	Cluster   func() *Cluster  // gives nil while the controllers of Kith do not run

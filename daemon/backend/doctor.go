@@ -57,7 +57,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 		_ = b.awake(ctx, "kith doctor") // the checks say what is wrong
 	}
 	engine := func(ctx context.Context, report func(api.Finding)) { b.checkEngine(ctx, woken, report) }
-	groups := append([]doctor.Group{b.checkSelf, b.checkLaptop, b.checkClock, engine, b.checkIngress}, b.machine(peers).Groups()...)
+	groups := append([]doctor.Group{b.checkSelf, b.checkLaptop, b.checkClock, b.checkRouter, engine, b.checkIngress}, b.machine(peers).Groups()...)
 	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
 		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)
 	}
@@ -333,7 +333,8 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 		id := k.ID.String()
 		var s gateway.Stats
 		if s, p.HasTunnel = b.Gateway.Stats(id); p.HasTunnel {
-			p.Tunnel = doctor.Tunnel{Carried: s.Carried, Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
+			p.Tunnel = doctor.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
+			p.Tunnel.Way.Way, p.Tunnel.Way.By, p.Tunnel.Way.Reason = wayOf(k, s)
 			if s.Endpoint.IsValid() {
 				p.Tunnel.Endpoint = s.Endpoint.String()
 			}

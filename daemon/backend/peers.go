@@ -236,6 +236,23 @@ func (b *Backend) tunnels() map[string]gateway.Stats {
 	return b.Gateway.StatsAll()
 }
 
+// wayOf is how packets get to a peer, as the gateway knows it. Whether the peer can be dialled the contact knows: whoever is dialled is reached so by
+// UDP, too, however that way was found; and to whom connections are passed on none leads that nobody opened, though it was there before.
+func wayOf(k directory.Known, s gateway.Stats) (way api.TunnelWay, by string, why api.TunnelReason) {
+	way, by, why = api.TunnelWay(s.Way), s.By, api.TunnelReason(s.Reason)
+	dialled, passedOn := k.Contact.Reachable() && k.Contact.By == "", k.Contact.By != "" && k.Contact.By != k.Name
+	switch {
+	case way == api.TunnelPunched && dialled:
+		way = api.TunnelDirect
+	case way == api.TunnelDirect && passedOn:
+		way = api.TunnelPunched
+	}
+	if by == k.Name { // it called back
+		by = ""
+	}
+	return way, by, why
+}
+
 func (b *Backend) tunnel(k directory.Known, agreed *ledger.Snapshot) api.Tunnel {
 	if b.Gateway == nil {
 		return api.Tunnel{}
@@ -245,15 +262,7 @@ func (b *Backend) tunnel(k directory.Known, agreed *ledger.Snapshot) api.Tunnel 
 		return api.Tunnel{}
 	}
 	t := api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.Contact.RTT)}
-	switch {
-	case !s.Up, b.Relay == nil: // of the ways there are it is the only one
-	case s.Carried:
-		t.Way = api.TunnelCarried
-	case k.Contact.By != "" && k.Contact.By != k.Name: // which called back: what it dials, it reaches by UDP as well
-		t.Way = api.TunnelPunched
-	default:
-		t.Way = api.TunnelDirect
-	}
+	t.Way, t.By, t.Reason = wayOf(k, s)
 	for _, d := range s.Direct {
 		way := api.DirectWay{ID: d.ID, State: api.DirectWayState(d.State), Since: d.Since}
 		if other := agreed.Peer(d.ID); other != nil {

@@ -41,6 +41,13 @@ const (
 	RelayOffer = "offer"
 )
 
+// Which ports of this laptop its router is asked to map.
+const (
+	PortMappingNone   = "none"
+	PortMappingTunnel = "tunnel"
+	PortMappingAll    = "all"
+)
+
 // The forms of the log.
 const (
 	LogText = "text"
@@ -69,6 +76,7 @@ type Config struct {
 	Catalogue         bool           // peers are shown what other peers list here
 	IntroducePeers    bool           // providers are told how to reach each other, where the owners of both let them
 	Relay             string         // RelayNone, RelayUse or RelayOffer
+	PortMapping       string         // PortMappingNone, PortMappingTunnel or PortMappingAll
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineIdle        time.Duration  // 0: the engine never sleeps
 	EngineFlags       []string
@@ -122,6 +130,7 @@ func defaults(at places.Places) Config {
 		Engine:         EngineAuto,
 		IntroducePeers: true,
 		Relay:          RelayNone,
+		PortMapping:    PortMappingNone,
 		Expose:         ExposeNone,
 		FrontDoorPort:  6451,
 		TetherRoles:    []string{"*"},

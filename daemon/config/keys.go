@@ -46,6 +46,8 @@ var keys = []Key{
 		func(c *Config) *bool { return &c.IntroducePeers }),
 	word("relay", "connections with peers that cannot be dialled: none has none, use calls back, lets a common peer pass them on, and carries tunnels where UDP does not pass, offer also passes on those of this cluster's peers with each other",
 		[]string{RelayNone, RelayUse, RelayOffer}, func(c *Config) *string { return &c.Relay }),
+	word("portMapping", "ports of this laptop that its router is asked to lead to it (NAT-PMP, UPnP): none asks for none, tunnel for WireGuard's, which answers peers alone, all for that of the peer API as well, so that whoever comes to the router's address may ask for resources",
+		[]string{PortMappingNone, PortMappingTunnel, PortMappingAll}, func(c *Config) *string { return &c.PortMapping }),
 	word("expose", "to whom services of type NodePort and LoadBalancer are open: none is this machine alone, lan its neighbours too (builtin engine)",
 		[]string{ExposeNone, ExposeLAN}, func(c *Config) *string { return &c.Expose }),
 	portOrNone("frontDoorPort", "TCP port of 127.0.0.1 at which kubeconfigs of \"kith kubeconfig\" reach Kubernetes; 0 has none: they lead to the cluster itself",

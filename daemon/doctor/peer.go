@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type Tunnel struct {
 	LastHandshake time.Time // zero: never since the gateway started
 	Why           string    // it is not up
 	Endpoint      string
-	Carried       bool // over a connection, and not by UDP
+	Way           api.Tunnel // by which way packets go, and why by no better one
 	MTU           int
 }
 
@@ -233,15 +234,12 @@ func (p Peer) tunnel(ctx context.Context, in about, report func(api.Finding)) {
 		report(in.fail("handshake", "the tunnel to "+p.Name+" never came up", "no handshake since the gateway started", open))
 	case !p.Tunnel.Up:
 		report(in.fail("handshake", "the tunnel to "+p.Name+" is down", p.Tunnel.Why, open))
-	case p.Tunnel.Carried:
-		by := ""
-		if p.By != "" && p.By != p.Name {
-			by = " by way of " + p.By
-		}
-		report(in.ok("handshake", "UDP does not lead to %s: the tunnel's packets go over a connection%s, the last handshake was %s ago; it would be faster if you %s",
-			p.Name, by, time.Since(p.Tunnel.LastHandshake).Round(time.Second), open))
+	case p.Tunnel.Way.Way == api.TunnelCarried:
+		report(in.ok("handshake", "the tunnel to %s is %s: %s; the last handshake was %s ago; it would be faster if you %s",
+			p.Name, p.Tunnel.Way.Says(), p.Tunnel.Way.Reason, time.Since(p.Tunnel.LastHandshake).Round(time.Second), open))
 	default:
-		report(in.ok("handshake", "the last handshake of the tunnel was %s ago, with %s", time.Since(p.Tunnel.LastHandshake).Round(time.Second), p.Tunnel.Endpoint))
+		report(in.ok("handshake", "the last handshake of the tunnel was %s ago, with %s: %s", time.Since(p.Tunnel.LastHandshake).Round(time.Second), p.Tunnel.Endpoint,
+			cmp.Or(p.Tunnel.Way.Says(), string(api.TunnelDirect))))
 	}
 	rtt, err := bounded(ctx, func(ctx context.Context) (time.Duration, error) { return p.Ping(ctx, 0) })
 	if err != nil {

@@ -150,6 +150,9 @@ func peers(f Facts, show show) {
 
 func tunnel(p Peer, show show) {
 	show("kith_tunnel_up", is(p.Tunnel.Up), p.Name)
+	if p.Tunnel.Way != "" {
+		show("kith_tunnel_way", 1, p.Name, string(p.Tunnel.Way))
+	}
 	last := 0.0
 	if t := p.Tunnel.LastHandshake; !t.IsZero() {
 		last = float64(t.UnixMilli()) / 1000

@@ -39,7 +39,7 @@ func everything(context.Context) Facts {
 		Peers: []Peer{{
 			Peer: api.Peer{
 				Name: "bob", Outgoing: "connected", Incoming: "none", Reachable: true, Pods: api.PeerPods{Abroad: 2},
-				Tunnel: api.Tunnel{Up: true, LastHandshake: time.Unix(1700000000, 0), RX: 10, TX: 20},
+				Tunnel: api.Tunnel{Up: true, LastHandshake: time.Unix(1700000000, 0), RX: 10, TX: 20, Way: api.TunnelPunched},
 			},
 			RTT: 2 * time.Millisecond, Clock: -1500 * time.Millisecond, HasTunnel: true, MTU: 1420,
 		}, {Peer: api.Peer{Name: "carol", Outgoing: "none", Incoming: "unreachable"}}},
@@ -125,6 +125,8 @@ func TestScrapeShowsTheFacts(t *testing.T) {
 		{"1.7e+09", "kith_tunnel_last_handshake_seconds", []string{"bob"}},
 		{"20", "kith_tunnel_sent_bytes_total", []string{"bob"}},
 		{"missing", "kith_tunnel_up", []string{"carol"}},
+		{"1", "kith_tunnel_way", []string{"bob", "punched"}},
+		{"missing", "kith_tunnel_way", []string{"bob", "direct"}},
 		{"0.02", "kith_granted_used", []string{"bob", "cpu"}},
 		{"3", "kith_guests", []string{"carol", "Running"}},
 		{"7", "kith_gateway_dropped_packets_total", []string{"source"}},

@@ -24,6 +24,7 @@ var table = []Family{
 	{"kith_peer_clock_offset_seconds", "gauge", []string{"peer"}, "How far the peer's clock is ahead of this one, to within a second; missing while not reachable."},
 
 	{"kith_tunnel_up", "gauge", []string{"peer"}, "1 when WireGuard had a handshake with the peer in the last three minutes."},
+	{"kith_tunnel_way", "gauge", []string{"peer", "way"}, "1 for the way by which the tunnel's packets go: direct, mapped (a port that a router maps), punched (through routers of both) or carried (over a connection, which a common peer may pass on); missing while it is down."},
 	{"kith_tunnel_last_handshake_seconds", "gauge", []string{"peer"}, "Time of the last handshake, in seconds since 1970; 0 when there was none since kithd started."},
 	{"kith_tunnel_received_bytes_total", "counter", []string{"peer"}, "Tunnel traffic received from the peer, with its overhead."},
 	{"kith_tunnel_sent_bytes_total", "counter", []string{"peer"}, "Tunnel traffic sent to the peer, with its overhead."},

@@ -18,6 +18,7 @@ const debians = "On Debian systems the text of the licence is in /usr/share/comm
 // kinds are those that are known. What is not allowed is known by its name, too.
 var kinds = []kind{
 	{name: "Apache-2.0", has: []string{"apache license", "version 2.0, january 2004"}, text: debians + "Apache-2.0."},
+	{name: "Apache-2.0", has: []string{"licensed under the apache license, version 2.0 (the"}, not: []string{"version 2.0, january 2004"}, text: debians + "Apache-2.0."}, // its notice alone
 	{name: "MPL-2.0", has: []string{"mozilla public license", "covered software"}, text: debians + "MPL-2.0."},
 	{name: "LGPL-2.1", has: []string{"gnu lesser general public license", "version 2.1, february 1999"}, text: debians + "LGPL-2.1."},
 	{name: "GPL", has: []string{"gnu general public license", "this license is intended to guarantee your freedom"}},

@@ -15,12 +15,14 @@ func TestLicencesAreToldByTheirWords(t *testing.T) {
 		kinds   []string
 		holders []string
 	}{
-		"Apache":        {apache + "   Copyright [yyyy] [name of copyright owner]\n", []string{"Apache-2.0"}, nil},
-		"MIT":           {"The MIT License (MIT)\n\nCopyright (c) 2014 Brian Goff\n\n" + mit, []string{"MIT"}, []string{"2014 Brian Goff"}},
-		"BSD 3":         {"// Copyright 2009 The Go Authors. All rights reserved.\n" + bsd(true), []string{"BSD-3-Clause"}, []string{"2009 The Go Authors. All rights reserved."}},
-		"BSD 2":         {"Copyright © 2013 The Gorilla WebSocket Authors\n" + bsd(false), []string{"BSD-2-Clause"}, []string{"2013 The Gorilla WebSocket Authors"}},
-		"BSD 4":         {bsd(true) + " All advertising materials must display the following acknowledgement", []string{"BSD-4-Clause"}, nil},
-		"ISC":           {"ISC License\n\nCopyright (c) 2012-2016 Dave Collins <dave@davec.name>\n" + isc, []string{"ISC"}, []string{"2012-2016 Dave Collins <dave@davec.name>"}},
+		"Apache": {apache + "   Copyright [yyyy] [name of copyright owner]\n", []string{"Apache-2.0"}, nil},
+		"MIT":    {"The MIT License (MIT)\n\nCopyright (c) 2014 Brian Goff\n\n" + mit, []string{"MIT"}, []string{"2014 Brian Goff"}},
+		"BSD 3":  {"// Copyright 2009 The Go Authors. All rights reserved.\n" + bsd(true), []string{"BSD-3-Clause"}, []string{"2009 The Go Authors. All rights reserved."}},
+		"BSD 2":  {"Copyright © 2013 The Gorilla WebSocket Authors\n" + bsd(false), []string{"BSD-2-Clause"}, []string{"2013 The Gorilla WebSocket Authors"}},
+		"BSD 4":  {bsd(true) + " All advertising materials must display the following acknowledgement", []string{"BSD-4-Clause"}, nil},
+		"ISC":    {"ISC License\n\nCopyright (c) 2012-2016 Dave Collins <dave@davec.name>\n" + isc, []string{"ISC"}, []string{"2012-2016 Dave Collins <dave@davec.name>"}},
+		"its notice": {"Copyright 2013 John Howard Palevich\n\n   Licensed under the Apache License, Version 2.0 (the \"License\");\n   you may not use this file", []string{"Apache-2.0"},
+			[]string{"2013 John Howard Palevich"}},
 		"two":           {apache + "\n---\n" + mit, []string{"Apache-2.0", "MIT"}, nil},
 		"GPL":           {"GNU General Public License ... This license is intended to guarantee your freedom to share", []string{"GPL"}, nil},
 		"of a new kind": {"You may use this on Sundays.", nil, nil},

@@ -78,6 +78,7 @@ var groups = []group{
 	{name: "image", what: "an image that only home has, and its layer by turns with plain TLS", peered: true, run: image},
 	{name: "moves", what: "a volume with a file of a gigabyte goes to a peer and home", peered: true, run: moves},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
+	{name: "ways", what: "the tunnel of two gateways on a LAN, between two routers, and passed on by a third", run: ways},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
 	{name: "broker", what: "one pod at home, at a peer, and by way of a broker, in a lab of three", run: broker},
 	{name: "rollout", what: "a Deployment on two peers to a new image that only home has, in a lab of three", run: rollout},

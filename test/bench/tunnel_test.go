@@ -25,3 +25,23 @@ func TestLinesOfTheGatewaysBenchmark(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+func TestLinesOfTheWaysBenchmark(t *testing.T) {
+	r := &rig{report: report.New()}
+	r.report.Enter("ways")
+	for _, line := range []string{
+		"pkg: kith.dev/core/net/gateway", "",
+		"BenchmarkWays/throughput-2         	       1	 695280593 ns/op	       600.0 carried-Mbit/s	      2400 direct-Mbit/s	      1200 punched-Mbit/s",
+		"BenchmarkWays/round-trip         	       1	 695280593 ns/op	       900.0 carried-µs	      300.0 direct-µs	      330.0 punched-µs", "PASS",
+	} {
+		r.wayLine(line)
+	}
+	got := map[string]float64{}
+	for _, f := range r.report.Figures {
+		got[f.Name] = f.Median
+	}
+	if got["tunnel by its way, TCP, one stream, relayed / direct"] != 0.25 || got["tunnel by its way, TCP, one stream, punched / direct"] != 0.5 ||
+		got["tunnel by its way, round trip, relayed / direct"] != 3 || got["tunnel by its way, round trip, relayed"] != 900 {
+		t.Errorf("%v", got)
+	}
+}

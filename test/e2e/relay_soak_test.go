@@ -94,6 +94,12 @@ func TestTwoBehindFirewallsMeetByACommonPeer(t *testing.T) {
 	// Where no UDP passes, carol passes the packets on, too.
 	shell(bob, "iptables -I OUTPUT -o eth0 -p udp -j DROP; iptables -I INPUT -i eth0 -p udp -j DROP")
 	way(alice, "bob", "carol", api.TunnelCarried)
+	if p := peerOf(t, alice, "bob"); p.Tunnel.By != "carol" || p.Tunnel.Reason == "" {
+		t.Errorf("the tunnel is relayed by %q, since %q", p.Tunnel.By, p.Tunnel.Reason)
+	}
+	if out := kith(t, alice, "peers", "bob", "-o", "wide"); !strings.Contains(out, "tunnel relayed by carol") {
+		t.Errorf("it is not said:\n%s", out)
+	}
 	answers("by carol")
 	shell(bob, "iptables -D OUTPUT -o eth0 -p udp -j DROP; iptables -D INPUT -i eth0 -p udp -j DROP")
 	way(alice, "bob", "carol", api.TunnelPunched)

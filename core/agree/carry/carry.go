@@ -53,7 +53,7 @@ type Seen struct {
 type Gateway interface {
 	Stats(id string) (gateway.Stats, bool)
 	StatsAll() map[string]gateway.Stats
-	Carry(ctx context.Context, id string, over net.Conn, seen []netip.AddrPort, keep, first bool) error
+	Carry(ctx context.Context, id string, over net.Conn, as gateway.Carriage) error
 }
 
 // Contacts are with the peers.
@@ -75,7 +75,9 @@ type Config struct {
 	Gateway  Gateway
 	Contacts Contacts
 	Server   Server
-	Log      *slog.Logger
+	// Mapped is the endpoint that this laptop's router maps to its WireGuard; the zero value while there is none. May be nil.
+	Mapped func() netip.AddrPort
+	Log    *slog.Logger
 }
 
 // Carrier makes connections for packets, and takes those that peers make.
@@ -245,7 +247,7 @@ func (c *Carrier) carry(ctx context.Context, id identity.ID, over net.Conn, firs
 	seen := c.whereSeen(ctx)
 	contact, _ := c.cfg.Contacts.Contact(id)
 	c.cfg.Log.Info("the tunnel's packets go over a connection, since UDP does not lead to the peer", "id", id.String(), "by", contact.By, "tried", seen)
-	return c.cfg.Gateway.Carry(ctx, id.String(), over, seen, contact.By != "", first)
+	return c.cfg.Gateway.Carry(ctx, id.String(), over, gateway.Carriage{By: contact.By, Seen: seen, Keep: contact.By != "", First: first, Mapped: c.cfg.Mapped})
 }
 
 // whereSeen asks peers whose tunnels go by UDP where they see this cluster's, at most once a minute.

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,7 +31,7 @@ func (g *tunnels) StatsAll() map[string]gateway.Stats {
 	return map[string]gateway.Stats{g.id.String(): g.stats}
 }
 func (g *tunnels) Stats(id string) (gateway.Stats, bool) { s, ok := g.StatsAll()[id]; return s, ok }
-func (g *tunnels) Carry(context.Context, string, net.Conn, []netip.AddrPort, bool, bool) error {
+func (g *tunnels) Carry(context.Context, string, net.Conn, gateway.Carriage) error {
 	return nil
 }
 func (g *tunnels) Handle(string, func(http.ResponseWriter, *http.Request, peering.Caller)) {}

@@ -167,4 +167,6 @@ func (takenListener) Close() error { return nil } // what was accepted is the ot
 type Way struct {
 	By   string // who passes the connection on, for people; the peer's own name when it calls back
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Went is told how it went with a connection that Dial made: nil once the peer proved its key over it. May be nil.
+	Went func(error)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kith.dev/core/trust/identity"
@@ -47,8 +48,8 @@ type ClientConfig struct {
 // exec, attach and port-forward leave HTTP by an upgrade, which needs HTTP/1.1 and a connection of its own: DialTLS gives it.
 type Client struct {
 	config    ClientConfig
-	transport *http.Transport
-	bulk      *http.Transport
+	transport *transport
+	bulk      *transport
 	http      *http.Client
 
 	mu        sync.Mutex // guards what follows; nothing is called with it held
@@ -69,7 +70,7 @@ func NewClient(config ClientConfig) *Client {
 		peer:      config.Expect,
 		conns:     map[*trackedConn]struct{}{},
 	}
-	c.transport = &http.Transport{
+	c.transport = newTransport(&http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return c.dial(ctx, []string{"h2", "http/1.1"}, false)
 		},
@@ -78,8 +79,8 @@ func NewClient(config ClientConfig) *Client {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 32 << 10,
 		ExpectContinueTimeout:  time.Second,
-	}
-	c.bulk = &http.Transport{
+	})
+	c.bulk = newTransport(&http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return c.dial(ctx, []string{"http/1.1"}, false)
 		},
@@ -87,7 +88,7 @@ func NewClient(config ClientConfig) *Client {
 		MaxConnsPerHost:        mostBulk,
 		IdleConnTimeout:        10 * time.Second,
 		MaxResponseHeaderBytes: 32 << 10,
-	}
+	})
 	c.http = &http.Client{
 		Transport: c.transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -148,7 +149,12 @@ func (c *Client) Transport() http.RoundTripper { return c.transport }
 const mostBulk = 4
 
 // Bulk sends requests as Transport does, over HTTP/1.1 and connections of its own: for long answers, behind which no call shall wait.
-func (c *Client) Bulk() *http.Transport { return c.bulk }
+func (c *Client) Bulk() interface {
+	http.RoundTripper
+	CloseIdleConnections()
+} {
+	return c.bulk
+}
 
 // DialTLS opens a connection of its own to the peer, for HTTP/1.1 with an upgrade. It may stand still as long as
 // its user likes.
@@ -165,22 +171,47 @@ func (c *Client) Close() {
 }
 
 // Cut closes all connections, so that the next call dials anew.
-func (c *Client) Cut() { c.cut(func(*trackedConn) bool { return true }) }
-
-// cutPassedOn closes those that somebody passes on, but for the ones that left HTTP: a terminal, a copy under way.
-func (c *Client) cutPassedOn() { c.cut(func(t *trackedConn) bool { return t.by != "" && !t.patient }) }
-
-func (c *Client) cut(which func(*trackedConn) bool) {
+func (c *Client) Cut() {
 	c.mu.Lock()
 	open := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
-	open = slices.DeleteFunc(open, func(t *trackedConn) bool { return !which(t) })
 	for _, t := range open {
 		t.Close() // below TLS, which would first wait to say goodbye
 	}
-	for _, t := range []*http.Transport{c.transport, c.bulk} {
+	for _, t := range []*transport{c.transport, c.bulk} {
 		t.CloseIdleConnections() // the transport would find out in a moment, and use them until then
 	}
 }
+
+// dialAnew has the next call dial anew. What is under way stays where it is until it ends: a watch, an answer, a terminal.
+func (c *Client) dialAnew() {
+	c.transport.renew()
+	c.bulk.renew()
+}
+
+// transport is one that can be made anew, while the calls under way end on the one before.
+type transport struct {
+	now atomic.Pointer[http.Transport]
+}
+
+func newTransport(first *http.Transport) *transport {
+	t := &transport{}
+	t.now.Store(first)
+	return t
+}
+
+func (t *transport) renew() {
+	was := t.now.Load()
+	t.now.Store(was.Clone())
+	was.CloseIdleConnections() // the others end when they were idle for a while
+}
+
+// RoundTrip is http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.now.Load().RoundTrip(r)
+}
+
+// CloseIdleConnections is that of http.Transport.
+func (t *transport) CloseIdleConnections() { t.now.Load().CloseIdleConnections() }
 
 var errClosed = errors.New("peering: this client was closed")

@@ -94,7 +94,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	release()
 	if s.by != "" {
 		looking := make(chan struct{})
-		go func() { one.lookForAddress(s.ctx); close(looking) }()
+		go func() { one.lookForAddress(s); close(looking) }()
 		defer func() { s.end(nil); <-looking }()
 	}
 	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}
@@ -240,22 +240,25 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 }
 
 // lookForAddress tries the addresses of a peer whose connection somebody passes on: seldom, and when something changed. Once one leads there, what
-// can be made anew goes that way.
-func (one *contact) lookForAddress(ctx context.Context) {
+// is new goes that way, the stream first: its end is what dials again.
+func (one *contact) lookForAddress(s *stream) {
 	for {
-		if one.pause(ctx, one.looks.Next(), one.wake) {
+		if one.pause(s.ctx, one.looks.Next(), one.wake) {
 			one.looks.Reset()
 		}
-		if ctx.Err() != nil {
+		if s.ctx.Err() != nil {
 			return
 		}
-		if one.client.Direct(ctx) {
+		if one.client.Direct(s.ctx) {
 			one.direct.Store(true)
-			one.client.cutPassedOn() // the stream, too: its end is what dials again
+			one.client.dialAnew()
+			s.end(errMoved)
 			return
 		}
 	}
 }
+
+var errMoved = errors.New("an address leads to it again")
 
 // clockOf tells by how much the clock of whoever answered is ahead of this one's, from the Date of an answer that
 // came between asked and now. Date has whole seconds, rounded down, so it is right to within half a second and half

@@ -147,7 +147,7 @@ func (c *Client) attempts(ctx context.Context) (list []attempt) {
 	}
 	if expect, _ := c.Peer(); c.config.Ways != nil && !expect.IsZero() && ctx.Value(overAddresses{}) == nil {
 		for _, way := range c.config.Ways() {
-			list = append(list, attempt{to: "by " + way.By, by: way.By, dial: way.Dial})
+			list = append(list, attempt{to: "by " + way.By, by: way.By, dial: way.Dial, went: way.Went})
 		}
 	}
 	return list
@@ -158,6 +158,7 @@ type attempt struct {
 	to   string // for people: an address, or who passes it on
 	by   string // "" when it is an address
 	dial func(ctx context.Context) (net.Conn, error)
+	went func(error) // may be nil
 }
 
 // dial tries the attempts in order, the next one when the one before failed or is slow; the first that ends a
@@ -260,7 +261,11 @@ func (c *Client) dialOne(ctx context.Context, to attempt, protocols []string, pa
 	config := c.config.Identity.ClientTLS(expect)
 	config.NextProtos = protocols
 	tlsConn := tls.Client(raw, config)
-	if err := tlsConn.HandshakeContext(ctx); err != nil {
+	err = tlsConn.HandshakeContext(ctx)
+	if to.went != nil && !errors.Is(err, context.Canceled) { // another one was the faster
+		to.went(err)
+	}
+	if err != nil {
 		raw.Close()
 		return nil, err
 	}

@@ -2,9 +2,11 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -139,5 +141,43 @@ func TestWhatIsPassedOnHereEndsWithTheAcceptance(t *testing.T) {
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.Copy(io.Discard, conn); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("it goes on")
+	}
+}
+
+// TestARelayByWhichNothingPassesIsAvoided: one that takes connections and passes nothing on, and one that breaks.
+func TestARelayByWhichNothingPassesIsAvoided(t *testing.T) {
+	alice, bob, carol := three(t, true, Default)
+	to := bob.who.ID()
+	alice.mu.Lock()
+	alice.peers[to] = "bob"
+	alice.mu.Unlock()
+	for _, failed := range []error{context.DeadlineExceeded, io.ErrUnexpectedEOF} {
+		way := alice.Ways(to)[0]
+		way.Went(context.Canceled)
+		if got := len(alice.Ways(to)); got != 1 {
+			t.Errorf("%d ways after another one was the faster", got)
+		}
+		way.Went(failed)
+		if got := len(alice.Ways(to)); got != 0 {
+			t.Errorf("%d ways after %v", got, failed)
+		}
+		way.Went(nil)
+		if got := len(alice.Ways(to)); got != 1 {
+			t.Errorf("%d ways after it led there", got)
+		}
+	}
+	// By its client, too: of carol the relay only has the name.
+	dead := peering.NewClient(peering.ClientConfig{Identity: alice.who, Expect: to, Log: slog.New(slog.DiscardHandler), Ways: func() []peering.Way {
+		way := alice.By(carol.who.ID(), to)
+		way.Dial = func(context.Context) (net.Conn, error) {
+			here, there := net.Pipe()
+			there.Close()
+			return here, nil
+		}
+		return []peering.Way{way}
+	}})
+	defer dead.Close()
+	if _, err := dead.Hello(t.Context()); err == nil || len(alice.Ways(to)) != 0 {
+		t.Errorf("it is taken again: %v", err)
 	}
 }

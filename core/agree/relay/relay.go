@@ -120,19 +120,17 @@ func (r *Relay) away(relay, to identity.ID) bool {
 	return time.Now().Before(r.absent[[2]identity.ID{relay, to}].until)
 }
 
-// asked notes whether a relay could call a peer: who is not there is asked for more and more seldom.
+// asked notes whether a relay led to a peer: who is not there is asked for more and more seldom, and so is a relay by which nothing passes.
 func (r *Relay) asked(relay, to identity.ID, err error) {
 	key := [2]identity.ID{relay, to}
 	problem, said := errors.AsType[*peering.Problem](err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil || !said {
-		if err == nil {
-			delete(r.absent, key)
-		}
+	switch {
+	case err == nil:
+		delete(r.absent, key)
 		return
-	}
-	if problem.Code == peering.CodeRateLimited {
+	case said && problem.Code == peering.CodeRateLimited, errors.Is(err, context.Canceled): // nobody waits for it any more
 		return
 	}
 	a, known := r.absent[key]
@@ -201,7 +199,10 @@ func (r *Relay) Ways(to identity.ID) (ways []peering.Way) {
 
 // By is the way to somebody by a peer that relays.
 func (r *Relay) By(relay, to identity.ID) peering.Way {
-	return peering.Way{By: r.cfg.Peer(relay), Dial: func(ctx context.Context) (net.Conn, error) { return r.through(ctx, relay, to) }}
+	return peering.Way{
+		By: r.cfg.Peer(relay), Dial: func(ctx context.Context) (net.Conn, error) { return r.through(ctx, relay, to) },
+		Went: func(err error) { r.asked(relay, to, err) },
+	}
 }
 
 // through asks a peer that relays for a connection with another one.
@@ -215,7 +216,9 @@ func (r *Relay) through(ctx context.Context, relay, to identity.ID) (conn net.Co
 	if err == nil {
 		conn, err = client.Upgrade(ctx, relayPath+to.Compact(), relayProtocol)
 	}
-	r.asked(relay, to, err)
+	if err != nil { // else Way.Went tells
+		r.asked(relay, to, err)
+	}
 	return conn, err
 }
 

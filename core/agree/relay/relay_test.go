@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -75,6 +76,13 @@ func boot(t *testing.T, offers bool, limits Limits) *laptop {
 	})
 	l.Server.Handle("GET /echo", func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
 		io.WriteString(w, caller.ID.String()+" "+caller.Addr.String())
+	})
+	l.Server.Handle("GET /words", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) { // until the caller has enough
+		for r.Context().Err() == nil {
+			io.WriteString(w, "word\n")
+			http.NewResponseController(w).Flush()
+			time.Sleep(5 * time.Millisecond)
+		}
 	})
 	l.Server.Handle("POST /stream", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		if conn, err := peering.Upgraded(w, r, "echo"); err == nil {
@@ -216,6 +224,11 @@ func TestTwoMeetByACommonPeer(t *testing.T) {
 		t.Fatalf("a stream by carol: %v", err)
 	}
 
+	words, err := (&http.Client{Transport: alice.client(t, bob.who.ID()).Transport()}).Get(alice.client(t, bob.who.ID()).BaseURL() + "/words")
+	must(t, err)
+	defer words.Body.Close()
+	heard := bufio.NewScanner(words.Body)
+
 	// Once an address is known, it is taken.
 	alice.knows("bob", bob, true)
 	alice.until(t, bob.who.ID(), func(c peering.Contact) bool { return c.Reachable() && c.By == "" && c.At.IsValid() })
@@ -224,6 +237,14 @@ func TestTwoMeetByACommonPeer(t *testing.T) {
 	}
 	if _, err := io.ReadFull(conn, got[:1]); err != nil {
 		t.Errorf("the stream that was there: %v", err)
+	}
+	for range 200 { // and so does a call under way, for longer than words were on their way
+		if !heard.Scan() {
+			t.Fatalf("the answer that was under way: %v", heard.Err())
+		}
+	}
+	if said := get(t, alice.client(t, bob.who.ID())); !strings.HasPrefix(said, alice.who.ID().String()+" 127.0.0.1:") {
+		t.Errorf("bob hears of %q", said)
 	}
 
 	// Nothing passes once carol takes it back.

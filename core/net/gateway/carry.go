@@ -63,6 +63,15 @@ func readFrame(in *bufio.Reader, buf []byte) (kind frameKind, content []byte, er
 	return kind, content, err
 }
 
+// frameThere reports whether a whole frame was read from the connection already.
+func frameThere(in *bufio.Reader) bool {
+	if in.Buffered() < frameHeader {
+		return false
+	}
+	head, err := in.Peek(frameHeader)
+	return err == nil && in.Buffered() >= frameHeader+int(binary.BigEndian.Uint16(head[1:]))
+}
+
 // shared are the addresses that carriers have behind their routers (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
@@ -74,22 +83,37 @@ func mayTry(a netip.Addr, lan []netip.Prefix) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !shared.Contains(a)
 }
 
-// formatEndpoints is the content of a frame of endpoints.
-func formatEndpoints(list []netip.AddrPort) []byte {
+// mappedLine begins the line of an endpoint that a router maps. It is a line of its own beside the endpoint's, since older versions leave it out.
+const mappedLine = "mapped "
+
+// formatEndpoints is the content of a frame of endpoints: those at which a host was seen, and the one that its router maps, if there is one, first.
+func formatEndpoints(seen []netip.AddrPort, mapped netip.AddrPort) []byte {
+	list := slices.Clone(seen)
+	if mapped.IsValid() {
+		list = append([]netip.AddrPort{mapped}, slices.DeleteFunc(list, func(e netip.AddrPort) bool { return e == mapped })...)
+	}
 	var b []byte
 	for _, e := range list[:min(len(list), netplan.MaxEndpoints)] {
 		b = append(e.AppendTo(b), '\n')
 	}
+	if mapped.IsValid() {
+		b = append(mapped.AppendTo(append(b, mappedLine...)), '\n')
+	}
 	return b
 }
 
-// parseEndpoints are those of a peer's telling that may be tried; what leads nowhere is left out.
-func parseEndpoints(content []byte) (list []netip.AddrPort) {
+// parseEndpoints are those of a peer's telling that may be tried, and which of them a router maps; what leads nowhere is left out.
+func parseEndpoints(content []byte) (list, mapped []netip.AddrPort) {
 	for line := range strings.Lines(string(content)) {
-		e, err := netip.ParseAddrPort(strings.TrimSpace(line))
-		if err == nil && netplan.CheckEndpoint(e) == nil && len(list) < netplan.MaxEndpoints {
+		text, isMapped := strings.CutPrefix(strings.TrimSpace(line), mappedLine)
+		e, err := netip.ParseAddrPort(text)
+		switch {
+		case err != nil || netplan.CheckEndpoint(e) != nil:
+		case isMapped && len(mapped) < netplan.MaxEndpoints:
+			mapped = append(mapped, e)
+		case !isMapped && len(list) < netplan.MaxEndpoints:
 			list = append(list, e)
 		}
 	}
-	return list
+	return list, slices.DeleteFunc(mapped, func(e netip.AddrPort) bool { return !slices.Contains(list, e) })
 }

@@ -14,11 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/ipv4"
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
-
-	"kith.dev/core/base/backoff"
 )
 
 // carrier is a connection that carries packets to and from one peer. To WireGuard it is an endpoint on the loopback: a socket of the carrier's, from
@@ -26,16 +25,20 @@ import (
 // such a message the copy that comes first counts, the other one is a replay; and WireGuard sends to where the last came from. So where UDP leads
 // through, it is taken as soon as it is the faster, from both sides at once, which opens the mappings of routers between them.
 type carrier struct {
+	Carriage
 	key  Key
 	conn net.Conn
 	loop *net.UDPConn
 	at   netip.AddrPort // of loop, what WireGuard has for an endpoint
 
-	first bool          // made by the one of the two whose ID is the lower
-	data  atomic.Uint64 // messages with packets that went over the connection
+	data atomic.Uint64 // messages with packets that went over the connection
+
+	writing sync.Mutex // held while a frame is written
+	saidAt  time.Time  // when the peer was told where this host is
+	said    netip.AddrPort
 
 	mu     sync.Mutex
-	told   []netip.AddrPort // where the peer says that it was seen
+	meet   meeting
 	toldAt time.Time
 	tried  map[netip.AddrPort]*rate.Limiter // of messages that go there
 	quiet  time.Time                        // until then UDP is not tried: it led one way only
@@ -52,24 +55,28 @@ const (
 	carryAgain = 16 * time.Second
 	carryIdle  = 5 * time.Minute // after which a connection ends that was not needed
 
+	carryBatch = 32 // messages that are handed on at once
+
+	sayTimeout = 5 * time.Second  // to write a frame of endpoints
 	toldEvery  = 30 * time.Second // between two frames of endpoints that count
 	triedEvery = time.Second      // between two messages to one of them; a greeting is several at once
 	quietMin   = 5 * time.Second  // after UDP did not lead to the peer, doubling
 	quietMax   = 5 * time.Minute
 )
 
-// Carry has packets to and from a peer go over a connection with it for as long as that lasts, or ctx; and by UDP once that leads through. seen are the
-// endpoints at which others saw this cluster's WireGuard, for the peer to try. keep: also while it is of no use, to be there when UDP is shut
-// again; else it ends then, after some minutes. first: the one of the two with the lower ID made it. Of two connections that
-// counts, which both sides know alike, and of several such ones the last. It closes the connection.
-func (g *Gateway) Carry(ctx context.Context, id string, over net.Conn, seen []netip.AddrPort, keep, first bool) error {
+// Carry has packets to and from a peer go over a connection with it for as long as that lasts, or ctx; and by UDP once that leads through. Of two
+// connections the one that is First counts, which both sides know alike, and of several such ones the last. It closes the connection.
+func (g *Gateway) Carry(ctx context.Context, id string, over net.Conn, as Carriage) error {
 	defer over.Close()
 	loop, err := net.DialUDP("udp4", &net.UDPAddr{IP: loopbackOf(id)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(g.cfg.ListenPort)})
 	if err != nil {
 		return fmt.Errorf("gateway: carry packets: %w", err)
 	}
 	defer loop.Close()
-	c := &carrier{first: first, tried: map[netip.AddrPort]*rate.Limiter{}, conn: over, loop: loop, at: loop.LocalAddr().(*net.UDPAddr).AddrPort()}
+	c := &carrier{
+		Carriage: as, tried: map[netip.AddrPort]*rate.Limiter{}, conn: over, loop: loop, at: loop.LocalAddr().(*net.UDPAddr).AddrPort(),
+		meet: meeting{began: time.Now(), seen: as.Seen},
+	}
 	w, err := g.beginCarry(id, c)
 	if err != nil {
 		return fmt.Errorf("gateway: carry packets: %w", err)
@@ -78,23 +85,21 @@ func (g *Gateway) Carry(ctx context.Context, id string, over net.Conn, seen []ne
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { over.Close(); loop.Close() })()
-	if len(seen) > 0 {
-		if _, err := over.Write(appendFrame(nil, frameEndpoints, formatEndpoints(seen))); err != nil {
-			return err
-		}
+	if err := c.say(time.Now()); err != nil {
+		return err
 	}
 	var both sync.WaitGroup
 	both.Go(func() { stop(c.receive(g)) })
 	both.Go(func() { stop(c.send(g, w)) })
 	g.greetCarried(id, c)
-	at := newCarryWatch(keep, time.Now())
+	at := newCarryWatch(as.Keep, time.Now())
 	look := time.NewTimer(carryEvery)
 	defer look.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-look.C:
-			if err := g.watchCarry(id, c, w, at); err != nil {
+			if err := errors.Join(g.watchCarry(id, c, w, at), c.say(time.Now())); err != nil {
 				stop(err)
 			}
 			look.Reset(at.rest.Next())
@@ -129,7 +134,7 @@ func (g *Gateway) beginCarry(id string, c *carrier) (*wireguard, error) {
 		return nil, errors.New("there is no tunnel")
 	}
 	c.key = r.PublicKey
-	if r.carrier != nil && r.carrier.first && !c.first {
+	if r.carrier != nil && r.carrier.First && !c.First {
 		return nil, errOther
 	}
 	if r.carrier != nil {
@@ -180,148 +185,73 @@ func (g *Gateway) greetCarried(id string, c *carrier) {
 	}
 }
 
-// carryWatch is what was seen by the last looks.
-type carryWatch struct {
-	Stats
-	data    uint64 // see carrier
-	keep    bool
-	waits   time.Time // since when packets are sent and nothing came; zero: nothing is waited for
-	byUDP   time.Time // since when packets go by UDP; zero: they do not
-	tryAt   time.Time // when UDP is tried again
-	free    int       // tries that are left while nothing is sent
-	rest    *backoff.Doubling
-	pauses  *backoff.Doubling // between tries
-	quieter *backoff.Doubling // after packets were carried again
-}
-
-func newCarryWatch(keep bool, now time.Time) *carryWatch {
-	return &carryWatch{
-		keep: keep, tryAt: now, free: carryFree, rest: &backoff.Doubling{First: carryEvery, Most: carryRest},
-		pauses: &backoff.Doubling{First: carryEvery, Most: carryTries}, quieter: &backoff.Doubling{First: quietMin, Most: quietMax},
-	}
-}
-
-// carryStep is what to do after a look.
-type carryStep int
-
-const (
-	stepNone  carryStep = iota
-	stepTry             // by UDP as well
-	stepAgain           // over the connection again
-	stepDead
-	stepUnneeded
-)
-
-// look takes in what WireGuard and the carrier count now.
-func (at *carryWatch) look(now time.Time, s Stats, carried bool, data uint64) carryStep {
-	came := s.Received != at.Received
-	sent := data != at.data
-	if !carried {
-		sent = !sentLittle(s.Sent - at.Sent)
-	}
-	at.Stats, at.data = s, data
-	switch {
-	case came:
-		at.waits = time.Time{}
-	case sent && at.waits.IsZero():
-		at.waits = now
-	}
-	if sent {
-		at.rest.Reset()
-	}
-	dead := sent && !at.waits.IsZero() && now.Sub(at.waits) >= carryAgain
-	switch {
-	case carried:
-		at.byUDP = time.Time{}
-		switch {
-		case dead:
-			return stepDead
-		case (sent || at.free > 0) && !now.Before(at.tryAt): // is UDP the faster by now?
-			at.free = max(at.free-1, 0)
-			at.tryAt = now.Add(at.pauses.Next())
-			return stepTry
-		}
-	case at.byUDP.IsZero():
-		at.byUDP, at.free = now, carryFree
-		at.pauses.Reset()
-	case dead:
-		if now.Sub(at.byUDP) > quietMax {
-			at.quieter.Reset()
-		}
-		at.waits = time.Time{}
-		return stepAgain
-	case now.Sub(at.byUDP) > carryIdle && !at.keep:
-		return stepUnneeded
-	}
-	return stepNone
-}
-
-// sentLittle reports whether so many bytes that WireGuard sent within a look may be a keepalive and handshakes alone.
-func sentLittle(bytes uint64) bool {
-	for _, begun := range []uint64{0, device.MessageInitiationSize, 2 * device.MessageInitiationSize} {
-		for _, answered := range []uint64{0, device.MessageResponseSize} {
-			if rest := bytes - begun - answered; rest == 0 || rest == device.MessageKeepaliveSize {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// watchCarry looks whether packets pass, and by which way. An error ends the carrier.
-func (g *Gateway) watchCarry(id string, c *carrier, w *wireguard, at *carryWatch) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.peers[id]
-	if r == nil || r.carrier != c || g.live != w || r.PublicKey != c.key {
-		return errNotCarried
-	}
-	now, was := w.stats()[c.key], at.Endpoint
-	step := at.look(time.Now(), now, now.Endpoint == c.at, c.data.Load())
-	if was.IsValid() && was != now.Endpoint {
-		if err := g.syncLocked(); err != nil { // the other way may have another MTU
-			g.cfg.Log.Debug("routes are not complete after packets took another way", "err", err)
-		}
-	}
-	switch step {
-	case stepTry:
-		w.hello(r.Peer)
-	case stepAgain:
-		c.mu.Lock()
-		c.quiet = time.Now().Add(at.quieter.Next()) // else the peer, to whom UDP may lead, would follow it, and its packets be lost
-		c.mu.Unlock()
-		if err := w.endpoint(c.key, c.at); err != nil {
-			return err
-		}
-		w.hello(r.Peer)
-	case stepDead:
-		return errDead
-	case stepUnneeded:
-		return errNotNeeded
-	}
-	return nil
-}
-
 // receive hands what comes over the connection to WireGuard, which proves whose it is.
 func (c *carrier) receive(g *Gateway) error {
-	in, buf := bufio.NewReaderSize(c.conn, 16<<10), make([]byte, maxPacketFrame)
+	in, to := bufio.NewReaderSize(c.conn, carryBatch*(frameHeader+maxPacketFrame)), ipv4.NewPacketConn(c.loop)
+	bufs, out := make([][maxPacketFrame]byte, carryBatch), make([]ipv4.Message, carryBatch)
 	for {
-		kind, content, err := readFrame(in, buf)
-		switch {
-		case err != nil:
-			return err
-		case kind == frameEndpoints:
-			c.tell(g, parseEndpoints(content), time.Now())
-		default:
-			if _, err := c.loop.Write(content); errors.Is(err, net.ErrClosed) {
+		n := 0
+		for n == 0 || n < carryBatch && frameThere(in) {
+			kind, content, err := readFrame(in, bufs[n][:])
+			switch {
+			case err != nil:
 				return err
-			} // else the socket of WireGuard is being opened anew, and packets may be lost
+			case kind == frameEndpoints:
+				c.tell(g, content, time.Now())
+			default:
+				out[n].Buffers = [][]byte{content}
+				n++
+			}
+		}
+		for sent := 0; sent < n; {
+			k, err := to.WriteBatch(out[sent:n], 0)
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			sent += max(k, 1) // else the socket of WireGuard is being opened anew, and packets may be lost
 		}
 	}
+}
+
+// say tells the peer where this host is: at first, and again when its router maps another port.
+func (c *carrier) say(now time.Time) error {
+	mapped := c.mapped()
+	if !c.saidAt.IsZero() && (mapped == c.said || now.Sub(c.saidAt) <= toldEvery) {
+		return nil
+	}
+	content := formatEndpoints(c.Seen, mapped)
+	if len(content) == 0 {
+		return nil
+	}
+	if !c.writing.TryLock() { // packets are being written, which may take long: at the next look
+		return nil
+	}
+	defer c.writing.Unlock()
+	c.saidAt, c.said = now, mapped
+	c.conn.SetWriteDeadline(now.Add(sayTimeout))
+	defer c.conn.SetWriteDeadline(time.Time{})
+	_, err := c.conn.Write(appendFrame(nil, frameEndpoints, content))
+	return err
+}
+
+// write sends frames, whole.
+func (c *carrier) write(frames []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_, err := c.conn.Write(frames)
+	return err
+}
+
+// meeting is what is known of where the two are.
+func (c *carrier) meeting() meeting {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.meet
 }
 
 // tell takes where the peer says that it was seen. Of another's network, where somebody else may have the address, nothing is taken.
-func (c *carrier) tell(g *Gateway, told []netip.AddrPort, now time.Time) {
+func (c *carrier) tell(g *Gateway, content []byte, now time.Time) {
+	told, mapped := parseEndpoints(content)
 	g.mu.Lock()
 	lan := slices.Clone(g.around.LAN)
 	g.mu.Unlock()
@@ -330,28 +260,43 @@ func (c *carrier) tell(g *Gateway, told []netip.AddrPort, now time.Time) {
 	if !c.toldAt.IsZero() && now.Sub(c.toldAt) < toldEvery {
 		return
 	}
-	c.toldAt, c.told = now, slices.DeleteFunc(told, func(e netip.AddrPort) bool { return !mayTry(e.Addr(), lan) })
+	all := len(told)
+	told = slices.DeleteFunc(told, func(e netip.AddrPort) bool { return !mayTry(e.Addr(), lan) })
+	c.toldAt, c.meet.told, c.meet.mapped, c.meet.others = now, told, mapped, len(told) < all
 	clear(c.tried)
 }
 
-// send writes what WireGuard sends to the connection. What the connection does not take in time is lost in the buffer of the loopback, as packets are.
+// send writes what WireGuard sends to the connection, all that is there at once. What the connection does not take in time is lost in the buffer of the
+// loopback, as packets are.
 func (c *carrier) send(g *Gateway, w *wireguard) error {
-	buf, frame := make([]byte, maxPacketFrame+1), make([]byte, 0, frameHeader+maxPacketFrame)
+	from, bufs, in := ipv4.NewPacketConn(c.loop), make([][maxPacketFrame + 1]byte, carryBatch), make([]ipv4.Message, carryBatch)
+	for i := range in {
+		in[i].Buffers = [][]byte{bufs[i][:]}
+	}
+	frames := make([]byte, 0, carryBatch*(frameHeader+maxPacketFrame))
 	for {
-		n, err := c.loop.Read(buf)
-		switch {
-		case errors.Is(err, net.ErrClosed):
+		n, err := from.ReadBatch(in, 0)
+		if errors.Is(err, net.ErrClosed) {
 			return err
-		case err != nil || n > maxPacketFrame:
+		}
+		frames = frames[:0]
+		for i := range max(n, 0) {
+			message := bufs[i][:in[i].N]
+			if len(message) > maxPacketFrame {
+				continue
+			}
+			if tries(message) {
+				c.try(g, w, message)
+			}
+			if carriesPacket(message) {
+				c.data.Add(1)
+			}
+			frames = appendFrame(frames, framePacket, message)
+		}
+		if len(frames) == 0 {
 			continue
 		}
-		if tries(buf[:n]) {
-			c.try(g, w, buf[:n])
-		}
-		if carriesPacket(buf[:n]) {
-			c.data.Add(1)
-		}
-		if _, err := c.conn.Write(appendFrame(frame, framePacket, buf[:n])); err != nil {
+		if err := c.write(frames); err != nil {
 			return err
 		}
 	}
@@ -373,7 +318,7 @@ func tries(message []byte) bool {
 func (c *carrier) try(g *Gateway, w *wireguard, message []byte) {
 	now := time.Now()
 	c.mu.Lock()
-	to, quiet := slices.Clone(c.told), now.Before(c.quiet)
+	to, quiet := slices.Clone(c.meet.told), now.Before(c.quiet)
 	c.mu.Unlock()
 	if quiet {
 		return

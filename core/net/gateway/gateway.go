@@ -75,7 +75,8 @@ type route struct {
 	direct []*directWay
 
 	carrier *carrier // nil while none carries its packets
-	lost    bool     // it had one in use that ended, and nothing came since it had received so many bytes
+	found   found
+	lost    bool // it had one in use that ended, and nothing came since it had received so many bytes
 	lostAt  uint64
 }
 

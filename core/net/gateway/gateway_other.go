@@ -36,10 +36,15 @@ func (*Gateway) greet(Peer)                              {}
 func (*Gateway) watch(context.Context, *wireguard) error { return errNoTunnel }
 
 // carrier is a connection that carries packets: there is none.
-type carrier struct{ at netip.AddrPort }
+type carrier struct {
+	Carriage
+	at netip.AddrPort
+}
+
+func (*carrier) meeting() meeting { return meeting{} }
 
 // Carry has packets go over a connection: there are none.
-func (*Gateway) Carry(_ context.Context, _ string, over net.Conn, _ []netip.AddrPort, _, _ bool) error {
+func (*Gateway) Carry(_ context.Context, _ string, over net.Conn, _ Carriage) error {
 	over.Close()
 	return errNoTunnel
 }

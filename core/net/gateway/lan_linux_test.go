@@ -48,12 +48,14 @@ type gatewayConfig struct {
 }
 
 type order struct {
-	Do   string // set, remove, peer, stats, drops, rtt, taken, told, overlaps
-	Peer Peer
-	ID   string
-	Size int    // of an echo; 0 is the least
-	At   string // of a carrier: where to listen or dial
-	Seen []netip.AddrPort
+	Do     string // set, remove, peer, stats, drops, rtt, taken, told, overlaps
+	Peer   Peer
+	ID     string
+	Size   int    // of an echo; 0 is the least
+	At     string // of a carrier: where to listen or dial
+	Seen   []netip.AddrPort
+	Mapped netip.AddrPort
+	TLS    string // of a carrier: client or server; "" has none
 }
 
 type answer struct {
@@ -150,7 +152,10 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	case "carry": // over a connection to At, until the process ends
 		var over net.Conn
 		if over, err = net.Dial("tcp", o.At); err == nil {
-			go g.Carry(context.Background(), o.ID, over, o.Seen, true, true)
+			if o.TLS != "" { // with the relay, and inside with the other one
+				over = secured(secured(over, false), o.TLS == "server")
+			}
+			go g.Carry(context.Background(), o.ID, over, Carriage{By: "carol", Seen: o.Seen, Keep: true, First: true, Mapped: func() netip.AddrPort { return o.Mapped }})
 		}
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
@@ -212,6 +217,9 @@ type laptop struct {
 	elsewhere netip.Addr       // where it is, if not on the LAN
 	ipv6      netplan.Cluster6 // of its cluster
 	key       PrivateKey
+	mapped    netip.AddrPort // what a router maps to it
+	behind    *router        // nil: none
+	tls       string         // of its carriers
 	host      netns.NsHandle
 	hostNL    *netlink.Handle
 

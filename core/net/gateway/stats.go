@@ -20,6 +20,9 @@ type Stats struct {
 	MTU            int            // for packets to it
 	Off            string         // why there is no device, for people; empty while there is one, and before anybody tried
 	Direct         []DirectStats  // ways past it, for its guests here
+	Way            Way            // how packets get there; "" while it is not up
+	By             string         // with WayCarried: who passes the connection on, for people; "" where nobody does
+	Reason         Reason         // with WayCarried: why packets do not go by UDP
 	Carried        bool           // packets go over a connection (Gateway.Carry), and not by UDP; Endpoint is where it was said to be
 	Carrier        bool           // there is such a connection, which is used when UDP does not lead there any more
 }
@@ -77,11 +80,11 @@ func (g *Gateway) statsLocked() map[string]Stats {
 			r.life.note(s.Received, time.Now())
 			s.Heard, s.Up = r.life.heard, s.Up && !r.life.silent()
 		}
-		if c := r.carrier; c != nil {
-			s.Carrier, s.Carried = true, s.Endpoint == c.at
-		}
 		if r.lost = r.lost && r.carrier == nil && s.Received == r.lostAt; r.lost {
 			s.Up = false
+		}
+		if r.fillWay(&s, time.Now()); !s.Up {
+			s.Way, s.By, s.Reason = "", "", ""
 		}
 		if s.Carried || !s.Endpoint.IsValid() {
 			s.Endpoint = r.Endpoint

@@ -32,6 +32,8 @@ var targets = []target{
 	{figure: "gateway alone, TCP, one stream, gateway / wireguard-go", bound: 1},
 	{figure: "gateway alone, TCP, eight streams, gateway / wireguard-go", bound: 1},
 	{figure: "gateway alone, UDP, gateway / wireguard-go", bound: 1},
+	{figure: "tunnel by its way, TCP, one stream, punched / direct", bound: 0.9},
+	{figure: "tunnel by its way, TCP, one stream, relayed / direct", bound: 0.7},
 	{figure: "TCP, pod to pod, one stream, tunnel / wireguard-go", bound: 0.8},
 	{figure: "TCP, pod to pod, eight streams, tunnel / wireguard-go", bound: 0.8},
 	{figure: "UDP, pod to pod, tunnel / wireguard-go", bound: 0.7},

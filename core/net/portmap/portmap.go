@@ -1,0 +1,286 @@
+package portmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"kith.dev/core/base/backoff"
+	"kith.dev/core/net/hostnet"
+)
+
+// Protocol of a port.
+type Protocol string
+
+// The protocols.
+const (
+	UDP Protocol = "udp"
+	TCP Protocol = "tcp"
+)
+
+// Port is one of this laptop's.
+type Port struct {
+	Protocol Protocol
+	Number   uint16
+}
+
+// Mapping is what a router leads to a port.
+type Mapping struct {
+	Port
+	At netip.AddrPort // outside
+}
+
+// State is one of a closed set.
+type State string
+
+// How the mapping of ports stands.
+const (
+	Searching State = "searching" // the router is being asked
+	Mapped    State = "mapped"
+	Nested    State = "nested"    // mapped, and the router's own address is a private one: it is behind another router
+	NoRouter  State = "no-router" // there is no default route, or nobody answers there
+	Refused   State = "refused"   // the router answers and maps no port, or not for a time
+)
+
+// Status is how it stands.
+type Status struct {
+	State    State
+	Router   netip.Addr
+	By       string // the protocol that it speaks
+	Mappings []Mapping
+	Why      string // with NoRouter and Refused, for people
+}
+
+// Config is what a Mapper needs.
+type Config struct {
+	Ports   []Port
+	Kernel  *hostnet.Changes
+	Changed func() // the status is another one; it must not block
+	Log     *slog.Logger
+}
+
+// Mapper keeps ports mapped. Safe for concurrent use.
+type Mapper struct {
+	cfg Config
+
+	mu  sync.Mutex
+	now Status
+}
+
+// New makes a Mapper; nobody is asked before Run.
+func New(cfg Config) *Mapper { return &Mapper{cfg: cfg, now: Status{State: Searching}} }
+
+const (
+	lease = 2 * time.Hour // a laptop that does nothing is woken by this once an hour
+
+	leastPause, mostPause = time.Minute, time.Hour // after a router that does not map ports
+	settle                = 2 * time.Second        // after a change of this laptop's networks: those that follow cost nothing
+	askTimeout            = 10 * time.Second       // of all that is asked of a router at once
+	endTimeout            = 2 * time.Second
+)
+
+// Status is how it stands now.
+func (m *Mapper) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.now
+	s.Mappings = slices.Clone(s.Mappings)
+	return s
+}
+
+// At is where a port is reached from outside; the zero value while it is not mapped.
+func (m *Mapper) At(p Protocol) netip.AddrPort {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, one := range m.now.Mappings {
+		if one.Protocol == p {
+			return one.At
+		}
+	}
+	return netip.AddrPort{}
+}
+
+func (m *Mapper) set(s Status) {
+	m.mu.Lock()
+	same := s.State == m.now.State && s.Router == m.now.Router && s.By == m.now.By && s.Why == m.now.Why && slices.Equal(s.Mappings, m.now.Mappings)
+	m.now = s
+	m.mu.Unlock()
+	if same {
+		return
+	}
+	m.cfg.Log.Info("mapping of ports at the router", "state", string(s.State), "router", s.Router, "by", s.By, "mappings", s.Mappings, "why", s.Why)
+	if m.cfg.Changed != nil {
+		m.cfg.Changed()
+	}
+}
+
+// way is that to the router.
+type way struct {
+	router, own netip.Addr
+}
+
+// mapper is a router that answers by one of the protocols. Its calls end with their context, or after some seconds.
+type mapper interface {
+	by() string
+	// external is its own address outside.
+	external(ctx context.Context) (netip.Addr, error)
+	// add leads a port to one here for a time, outside, or another if that is taken.
+	add(ctx context.Context, p Port, outside uint16, lease time.Duration) (got uint16, lasts time.Duration, err error)
+	remove(ctx context.Context, p Port, outside uint16) error
+}
+
+// errNoAnswer is that of a router which does not speak a protocol.
+var errNoAnswer = errors.New("the router does not answer by NAT-PMP or UPnP")
+
+// Run keeps the ports mapped until ctx ends; then it takes them back.
+func (m *Mapper) Run(ctx context.Context) error {
+	changed, stop, err := m.cfg.Kernel.Listen(hostnet.Addresses | hostnet.Routes)
+	if err != nil {
+		return fmt.Errorf("port mapping: %w", err)
+	}
+	defer stop()
+	pauses := &backoff.Doubling{First: leastPause, Most: mostPause, Jitter: 0.2}
+	var held mapper
+	var at way
+	defer func() {
+		if held != nil {
+			m.release(context.WithoutCancel(ctx), held, m.Status().Mappings)
+		}
+		m.set(Status{State: Searching})
+	}()
+	for {
+		now, err := defaultWay()
+		if err != nil || now != at { // of another network: what was mapped there ends by itself
+			held, at = nil, now
+		}
+		var s Status
+		var renew time.Duration
+		if err != nil {
+			s = Status{State: NoRouter, Why: err.Error()}
+		} else {
+			var next mapper
+			next, s, renew = m.ask(ctx, at, held)
+			if ctx.Err() != nil && next == nil { // what was mapped before is taken back
+				return nil
+			}
+			held = next
+		}
+		m.set(s)
+		if renew == 0 {
+			renew = pauses.Next()
+		} else {
+			pauses.Reset()
+		}
+		if moved, err := m.wait(ctx, at, changed, renew); err != nil {
+			return err
+		} else if moved {
+			pauses.Reset()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// wait waits for the time, or until another way leads to the router.
+func (m *Mapper) wait(ctx context.Context, at way, changed <-chan struct{}, pause time.Duration) (moved bool, err error) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-timer.C:
+			return false, nil
+		case _, ok := <-changed:
+			if !ok {
+				return false, errors.New("port mapping: the kernel does not tell of changes any more")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(settle):
+		}
+		if now, err := defaultWay(); now != at || err != nil && at.router.IsValid() {
+			return true, nil
+		}
+	}
+}
+
+// ask has all ports mapped, or their leases renewed. renew: when to do so again; 0: it is not well.
+func (m *Mapper) ask(ctx context.Context, at way, held mapper) (mapper, Status, time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s := Status{State: NoRouter, Router: at.router}
+	for _, find := range []func(context.Context, way) (mapper, error){
+		func(context.Context, way) (mapper, error) { return held, nil }, natPMP, upnp,
+	} {
+		r, err := find(ctx, at)
+		if err != nil || r == nil {
+			continue
+		}
+		mapped, renew, err := m.all(ctx, r)
+		if err == nil {
+			s = Status{State: Mapped, Router: at.router, By: r.by(), Mappings: mapped}
+			if outside := mapped[0].At.Addr(); outside.IsPrivate() || shared.Contains(outside) {
+				s.State = Nested
+			}
+			return r, s, renew
+		}
+		s = Status{State: Refused, Router: at.router, By: r.by(), Why: err.Error()}
+	}
+	if s.State == NoRouter {
+		s.Why = errNoAnswer.Error()
+	}
+	return nil, s, 0
+}
+
+// shared are the addresses that carriers have behind their routers (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// all has a router map every port, or none.
+func (m *Mapper) all(ctx context.Context, r mapper) (mapped []Mapping, renew time.Duration, err error) {
+	outside, err := r.external(ctx)
+	if err == nil && (!outside.IsGlobalUnicast() || outside.IsLoopback()) {
+		err = fmt.Errorf("the router has no address outside: it says %s", outside)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, p := range m.cfg.Ports {
+		wanted := p.Number
+		if was := m.At(p.Protocol); was.IsValid() {
+			wanted = was.Port()
+		}
+		got, lasts, err := r.add(ctx, p, wanted, lease)
+		if err == nil && (got == 0 || lasts < time.Minute) {
+			err = fmt.Errorf("the router maps %s port %d to %d for %s", p.Protocol, p.Number, got, lasts)
+		}
+		if err != nil {
+			m.release(context.WithoutCancel(ctx), r, mapped)
+			return nil, 0, err
+		}
+		mapped = append(mapped, Mapping{p, netip.AddrPortFrom(outside, got)})
+		if half := min(lasts, lease) / 2; renew == 0 || half < renew {
+			renew = half
+		}
+	}
+	return mapped, renew, nil
+}
+
+// release takes back what is mapped.
+func (m *Mapper) release(ctx context.Context, r mapper, mapped []Mapping) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	for _, one := range mapped {
+		if err := r.remove(ctx, one.Port, one.At.Port()); err != nil {
+			m.cfg.Log.Warn("a port stays mapped at the router until its lease ends", "protocol", string(one.Protocol), "at", one.At, "err", err)
+		}
+	}
+}
