@@ -70,7 +70,7 @@ hold its administrator's key, can become root on this machine.`,
 		&cobra.Group{ID: "provide", Title: "Let others use this one:"}, &cobra.Group{ID: "mode", Title: "Let a company's cluster decide:"})
 	group(root, "look", p.statusCommand(), p.webCommand(), p.peersCommand(), p.catalogueCommand(), p.contractCommand(), p.eventsCommand(), p.whyCommand(), p.topCommand(), p.usageCommand(), p.receiptCommand(), p.doctorCommand(), p.bugReportCommand())
 	group(root, "mode", p.tetherCommand(), p.untetherCommand())
-	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand(), p.volumesCommand(), p.volumeCommand(), p.runCommand())
+	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand(), p.volumesCommand(), p.volumeCommand(), p.runCommand(), p.wakeCommand())
 	group(root, "provide", p.shareCommand(), p.undoCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand(), p.awakeCommand(), p.dnsRecordsCommand())
 	root.AddCommand(p.imageCommand(), p.kubectlCommand(), p.shellCommand(), p.kubeconfigCommand(), p.docsCommand(), p.uninstallCommand(), p.versionCommand(), exitCodesTopic())
 	return root

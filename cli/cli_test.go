@@ -243,6 +243,7 @@ func TestGolden(t *testing.T) {
 		"status":   {"status", "status -o json", "status -o yaml"},
 		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
 		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer bob --withdraw", "peer carol --withdraw --cpu 1", "peer add 10.0.0.7:6450", "peer carol --code 06921", "confirm bob", "confirm carol --reject --terms", "confirm carol --code 069210"},
+		"wake":     {"wake carol", "wake carol -o json", "wake bob", "wake nobody", "wake"},
 		"unpeer":   {"unpeer bob", "unpeer nobody", "unpeer", "unpeer bob --all", "forget bob", "forget nobody"},
 		"requests": {"requests", "requests -o wide", "requests -o json carol", "accept 7f3a", "accept 7f3a --yes", "accept bob --yes", "decline carol", "accept 7f3a --yes -o json", "accept nothing --yes", "accept dave --yes"},
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",

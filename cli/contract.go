@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -120,6 +121,10 @@ func (p commands) showContract(x api.Contract) {
 	}
 	if d, err := time.ParseDuration(x.Notice); err == nil {
 		line("Notice", "it may be lowered, "+api.Span(d)+" after the provider tells so")
+	}
+	if x.Wake > 0 {
+		text := fmt.Sprintf("the consumer may wake the provider's laptop, %s; within the last day it did %d times", api.WakeWords(x.Wake), x.Woken)
+		line("Waking", screen.Clean(cmp.Or(x.WakeSaid, text)))
 	}
 	if l := x.Lowering; l != nil {
 		line("Lowered", screen.CleanLines(fmt.Sprintf("to %s, from %s (%s)", l.Resources, l.From.Format(time.RFC3339), p.Until(l.From))))

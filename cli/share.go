@@ -45,6 +45,7 @@ type shareFlags struct {
 	deviceClass string
 	keepVolumes string
 	notice      string
+	wake        string
 	listAt      string
 	reoffer     bool
 	reofferFrom string
@@ -110,7 +111,10 @@ days. It is a term of the contracts that are signed from then on, and peers agre
 
 --notice is how long before it peers are told when you share less than a contract with them grants, from 10s to 30d: then the contract is
 revised, and what runs here beyond that is evicted. Without it what was signed stays until the contract is renewed. It is a term of the
-contracts that are signed from then on (docs/policies.md).`,
+contracts that are signed from then on (docs/policies.md).
+
+--wake lets each peer wake this machine from its sleep so many times within 24 hours, for pods that have room nowhere else: never on
+battery. It is a term of the contracts that are signed from then on, and taking it away holds at the next sleep (docs/laptop.md).`,
 		Example: `  kith share
   kith share 50%
   kith share --cpu 2 --memory 4Gi --pods 20
@@ -133,6 +137,7 @@ contracts that are signed from then on (docs/policies.md).`,
   kith share --storage 20Gi --keep-volumes 30d
   kith share --storage 20Gi,fast=2Gi
   kith share 50% --notice 24h
+  kith share 50% --wake 3/day
   kith share --price cpu=0.02EUR,memory=0.004EUR
   kith share --reoffer
   kith share --policy shop --to alice 50% --reoffer-from carol,dave
@@ -168,6 +173,7 @@ contracts that are signed from then on (docs/policies.md).`,
 	c.Flags().StringVar(&f.deviceClass, "device-runtime-class", "", "`RUNTIMECLASS` of guests that ask for devices, for example nvidia; \"\" is that of all guests")
 	c.Flags().StringVar(&f.keepVolumes, "keep-volumes", "", "`TIME`, such as 36h or 30d, that peers' volumes are kept after the end of a contract; \"\" is seven days")
 	c.Flags().StringVar(&f.notice, "notice", "", "`TIME`, such as 2h or 3d, before which peers are told that a contract in force is lowered; \"\" is not before its renewal")
+	c.Flags().StringVar(&f.wake, "wake", "", "how often a peer may wake this machine when it sleeps, such as `3/day`; \"\" is never")
 	c.Flags().StringVar(&f.listAt, "list-at", "", "`PEERS` with commas who may list what this policy would offer to somebody new; \"\" is nobody")
 	c.RegisterFlagCompletionFunc("list-at", p.completePeers(-1))
 	c.Flags().BoolVar(&f.reoffer, "reoffer", false, "peers may offer on to others what they are granted from now on")
@@ -436,6 +442,13 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.Notice = &notice
 	}
+	if given("wake") {
+		times, err := api.ParseWake(f.wake)
+		if err != nil {
+			return change, err
+		}
+		change.Wake = &times
+	}
 	if given("list-at") {
 		list := api.List[string]{}
 		for name := range strings.SplitSeq(f.listAt, ",") {
@@ -649,6 +662,12 @@ var policyColumns = []screen.Column[api.Policy]{
 			return api.Span(d)
 		}
 		return ""
+	}},
+	{Title: "WAKE", Need: true, Cell: func(x api.Policy) string {
+		if x.Wake == 0 {
+			return ""
+		}
+		return api.WakeWords(x.Wake)
 	}},
 	{Title: "SECURITY", Cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }

@@ -31,8 +31,10 @@ import (
 	"kith.dev/core/agree/relations/link"
 	"kith.dev/core/agree/relations/provider"
 	"kith.dev/core/agree/relations/seeking"
+	"kith.dev/core/agree/relations/waking"
 	"kith.dev/core/agree/supply"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/base/power"
 	"kith.dev/core/base/timeline"
 	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/consumer"
@@ -333,6 +335,10 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	})
 	c.NotRenewed = c.peers.Consumer.NotRenewed
 	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
+	c.Waking = waking.New(waking.Config{
+		Client: c.Client, Identity: d.me, Directory: d.directory, Pods: room.New(c.Client), Devices: d.wakeDevices, Power: func() power.State { return power.Read(power.Root) },
+		Events: mgr.GetEventRecorder("kith-waking"), Announce: d.publish, Log: d.log,
+	})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Offloading.Purse = purse{d.receipts, c.Client.Now}
 	kept := volumes.New(c.Client, c.Fresh, c.Fleet, facts.NodeName, d.log)
@@ -347,6 +353,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.seeker.SetupWithManager(mgr) },
+		func() error { return c.Waking.SetupWithManager(mgr) },
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return kept.SetupWithManager(mgr) },
@@ -429,9 +436,11 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.directory.OnChange(func(peer string) {
 		c.peers.Poke(peer)
 		c.seeker.Poke()
+		c.Waking.Poke(peer)
 	})
 	for _, peer := range peers {
 		c.peers.Poke(peer.Name)
+		c.Waking.Poke(peer.Name)
 	}
 	d.log.Info("ready", "node", d.engine.Facts().NodeName, "kubernetes", c.Version)
 }

@@ -9,7 +9,11 @@ import (
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/base/power"
 	"kith.dev/core/base/thermal"
+	"kith.dev/core/find/discovery/mdns"
 	"kith.dev/core/local/cluster"
+	"kith.dev/core/net/wol"
+	"kith.dev/core/trust/canonical"
+	"kith.dev/core/trust/identity"
 )
 
 // ailingAfter is how long the cluster may be away until peers are told. A Kubernetes that is started again is back in
@@ -64,7 +68,28 @@ func (d *Daemon) sleeps(ctx context.Context) {
 		return
 	}
 	d.backend.FallsAsleep(ctx)
+	if c := d.cluster.Load(); c != nil {
+		c.Waking.Sleeps()
+	}
 	d.peerAPI.Announce(ctx, peering.NoticeSuspending)
+}
+
+// lastWord says to a peer that is told of a suspend whether it may wake this machine.
+func (d *Daemon) lastWord(to identity.ID) *canonical.Signed {
+	c := d.cluster.Load()
+	if c == nil {
+		return nil
+	}
+	return c.Waking.LastWord(to)
+}
+
+// wakeDevices are the devices of this machine on LANs.
+func (d *Daemon) wakeDevices() ([]wol.Device, error) {
+	names, err := mdns.LANDevices(d.cfg.Discovery.Interfaces)
+	if err != nil {
+		return nil, err
+	}
+	return wol.Devices(names)
 }
 
 // awakeTime bounds how long it is tried to tell a peer that this laptop is awake again: who does not hear it finds out by the next call.
@@ -78,6 +103,9 @@ func (d *Daemon) awake() {
 		d.peerAPI.Announce(ctx, peering.NoticeAwake)
 	}()
 	d.backend.WakesUp()
+	if c := d.cluster.Load(); c != nil {
+		c.Waking.Woke()
+	}
 	d.woke()
 }
 

@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/waking"
 	"kith.dev/core/base/version"
 	"kith.dev/core/consume/clusterset"
 	"kith.dev/core/consume/custom"
@@ -37,7 +38,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
-		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke, Takes: d.cfg.Relay != config.RelayNone, Relays: d.cfg.Relay == config.RelayOffer,
+		Audit: d.audits, Answer: answerProblem, Beat: d.beat, Woke: d.woke, LastWord: d.lastWord, Takes: d.cfg.Relay != config.RelayNone, Relays: d.cfg.Relay == config.RelayOffer,
 	})
 	d.makePortMapping()
 	d.makeRelay()
@@ -73,6 +74,13 @@ func (d *Daemon) hostingRoutes() {
 	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
 	add("GET "+giving.Path, d.giveImages)
 	add("GET "+giving.HeldPath+"{digest}", d.heldImage)
+	d.peerAPI.Handle("POST "+waking.Path, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
+		if c := d.cluster.Load(); c != nil {
+			c.Waking.ServeHTTP(w, r, caller)
+			return
+		}
+		answerProblem(w, r, errNotReady)
+	})
 	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
 }
 

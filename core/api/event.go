@@ -17,6 +17,7 @@ const (
 	EventConfirm          EventType = "Confirm"         // a peer accepted; this owner has to compare the code, or agree to terms
 	EventContractSigned   EventType = "ContractSigned"
 	EventLowering         EventType = "Lowering" // the provider gives notice that it lowers a contract
+	EventWoken            EventType = "Woken"    // this machine was woken otherwise than was agreed
 	EventPeerConnected    EventType = "PeerConnected"
 	EventPeerUnreachable  EventType = "PeerUnreachable"
 	EventPeeringEnded     EventType = "PeeringEnded"
@@ -43,6 +44,8 @@ type EventReason string
 const (
 	ReasonTakenBack    EventReason = "TakenBack"    // of EventRequestAnswered: here, by the owner or for what would have been signed; of EventLowering: it does not after all
 	ReasonLowered      EventReason = "Lowered"      // of EventContractSigned: it grants less, as EventLowering said
+	ReasonTooOften     EventReason = "TooOften"     // of EventWoken: more often within a day than the contract says
+	ReasonByNobody     EventReason = "ByNobody"     // of EventWoken: by its network, and no peer says that it did
 	ReasonAnswersAgain EventReason = "AnswersAgain" // of EventTetherMade: the company, that could not be reached
 	ReasonNotTethered  EventReason = "NotTethered"  // of EventTetherEnded: the switch did not come about
 	ReasonUntethered   EventReason = "Untethered"   // of EventTetherEnded: for what Message says, and not by this machine's owner

@@ -18,6 +18,7 @@ const (
 	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
 	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
 	PathWithdraw   = "/v1/peers/{peer}/withdraw" // POST → Peer
+	PathWake       = "/v1/peers/{peer}/wake"     // POST → Waking
 	PathEnd        = "/v1/peers/{peer}/end"      // POST with EndOptions as query → Peer, long
 	PathOffered    = "/v1/peers/{peer}/offered"  // GET Offered: what this machine would offer it now, and why no more
 	PathRequests   = "/v1/requests"              // GET []Request

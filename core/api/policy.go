@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -80,6 +81,8 @@ type Policy struct {
 	// Notice is how long before it peers are told that what a contract in force grants them is lowered, from 10s to 30d, as a duration ("24h0m0s"); ""
 	// is that nothing is lowered before a renewal.
 	Notice string `json:"notice,omitempty"`
+	// Wake is how often within 24 hours each peer may wake this machine when it is suspended, by contracts that are signed from now on; 0 is never.
+	Wake int32 `json:"wake,omitempty"`
 	// Reoffer: peers may offer on to others what they are granted by contracts that are signed from now on.
 	Reoffer bool `json:"reoffer,omitempty"`
 	// ReofferFrom are providers of this machine, by IDs or by names of peers that were accepted, or * for all: what they grant, if their contracts allow it,
@@ -146,6 +149,7 @@ type PolicyChange struct {
 	DeviceRuntimeClass *string `json:"deviceRuntimeClass,omitempty"`
 	KeepVolumes        *string `json:"keepVolumes,omitempty"`
 	Notice             *string `json:"notice,omitempty"`
+	Wake               *int32  `json:"wake,omitempty"`
 
 	Reoffer     *bool         `json:"reoffer,omitempty"`
 	ReofferFrom *List[string] `json:"reofferFrom,omitempty"`
@@ -180,6 +184,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.DeviceRuntimeClass, c.DeviceRuntimeClass)
 	set(&p.KeepVolumes, c.KeepVolumes)
 	set(&p.Notice, c.Notice)
+	set(&p.Wake, c.Wake)
 	set(&p.Reoffer, c.Reoffer)
 	set(&p.ReofferFrom, c.ReofferFrom)
 	if set(&p.Each, c.Each); c.Each == nil && len(p.ReofferFrom) == 0 {
@@ -216,7 +221,7 @@ func (p Policy) Restore() PolicyChange {
 		Paused: &p.Paused, NoInternet: &p.NoInternet, NoTunnel: &p.NoTunnel, Direct: &p.Direct, Bandwidth: &p.Bandwidth, SameName: &p.SameName, Services: &p.Services, DeviceRuntimeClass: &p.DeviceRuntimeClass,
 		Hours: &p.Hours, TimeZone: &p.TimeZone, Reserve: &p.Reserve, MaxPerPeer: &p.MaxPerPeer, MaxPeers: &p.MaxPeers,
 		OnMains: &p.OnMains, BatteryAbove: &p.BatteryAbove, IdleFor: &p.IdleFor, NotMetered: &p.NotMetered, Cool: &p.Cool,
-		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each, Margin: &p.Margin,
+		KeepVolumes: &p.KeepVolumes, Notice: &p.Notice, Wake: &p.Wake, Catalogues: &p.Catalogues, Reoffer: &p.Reoffer, ReofferFrom: &p.ReofferFrom, Each: &p.Each, Margin: &p.Margin,
 	}
 }
 
@@ -269,6 +274,9 @@ func (p Policy) Since(was Policy) string {
 	}
 	if was.Notice != p.Notice {
 		parts = append(parts, fmt.Sprintf("notice before contracts are lowered %s → %s", was.notice(), p.notice()))
+	}
+	if was.Wake != p.Wake {
+		parts = append(parts, fmt.Sprintf("a peer may wake this machine %s → %s", WakeWords(was.Wake), WakeWords(p.Wake)))
 	}
 	if !slices.Equal(was.Services, p.Services) {
 		parts = append(parts, fmt.Sprintf("services in common in namespaces %s → %s", cmp.Or(strings.Join(was.Services, ","), "none"), cmp.Or(strings.Join(p.Services, ","), "none")))
@@ -334,6 +342,31 @@ func (p Policy) notice() string {
 	return Span(d)
 }
 
+// WakeWords is in words how often a machine may be woken: "3/day".
+func WakeWords(times int32) string {
+	if times == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%d/day", times)
+}
+
+// ParseWake reads how often a machine may be woken: "3/day" or "3"; "" is never.
+func ParseWake(s string) (int32, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(strings.TrimSuffix(s, "/day"), 10, 32)
+	if err != nil || n < 0 || n > MaxWake {
+		return 0, Invalid("wake", s, wakeAllowed)
+	}
+	return int32(n), nil
+}
+
+// MaxWake bounds how often a machine may be woken within a day (contract.MaxWake).
+const MaxWake = 24
+
+var wakeAllowed = fmt.Sprintf("a number of times a day from 1/day to %d/day, or 0 for never", MaxWake)
+
 // IdleWords is IdleFor in words; "" without it.
 func (p Policy) IdleWords() string {
 	d, err := time.ParseDuration(p.IdleFor)
@@ -387,6 +420,9 @@ func (p Policy) Check() error {
 	}
 	if d, err := time.ParseDuration(cmp.Or(p.Notice, "24h")); err != nil || d < 10*time.Second || d > 30*24*time.Hour {
 		return Invalid("notice", p.Notice, "a time from 10s to 30d, such as 24h")
+	}
+	if p.Wake < 0 || p.Wake > MaxWake {
+		return Invalid("wake", fmt.Sprint(p.Wake), wakeAllowed)
 	}
 	if err := p.Bandwidth.check(); err != nil {
 		return err

@@ -106,3 +106,18 @@ func TestWhatAPolicyCannotSay(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestParseWake(t *testing.T) {
+	for s, want := range map[string]int32{"": 0, "0": 0, "3": 3, "3/day": 3, "24/day": 24, "25/day": -1, "-1": -1, "3/week": -1, "three": -1, "3 /day": -1, "99999999999": -1} {
+		got, err := ParseWake(s)
+		if err != nil {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: %d, %v", s, got, err)
+		}
+		if back, err := ParseWake(WakeWords(got)); got > 0 && (err != nil || back != got) {
+			t.Errorf("%q: read back as %d, %v", s, back, err)
+		}
+	}
+}

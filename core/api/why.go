@@ -96,6 +96,7 @@ const (
 // The reasons: between home and the peer that it was given to.
 const (
 	CauseUnreachable CauseReason = "PeerUnreachable"
+	CauseWakes       CauseReason = "Wakes" // the peer sleeps, and may be woken; Detail is how far that is
 	CauseTunnelDown  CauseReason = "TunnelDown"
 	CauseTwinRefused CauseReason = "NamespaceRefused" // the peer makes no namespace for it
 	CauseNotSent     CauseReason = "NotSent"          // what it needs could not be brought there, or it could not be asked for

@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/receipts"
 	"kith.dev/core/agree/relations/provider"
+	"kith.dev/core/agree/relations/waking"
 	"kith.dev/core/agree/relay"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
@@ -108,6 +109,7 @@ type Cluster struct {
 	Offloading *offloading.Reconciler
 	Moves      *volumes.Mover
 	Fenced     *fenced.Keeper
+	Waking     *waking.Waking
 	NotRenewed func(peer string) bool // its owner does not renew the contract as it is
 	Version    string
 	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed

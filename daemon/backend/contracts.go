@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/relations/waking"
 	"kith.dev/core/agree/sharing"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -100,6 +101,10 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 	}
 	if doc.Notice != 0 {
 		v.Notice = doc.NoticeTime().String()
+	}
+	v.Wake = int32(doc.Wake)
+	if is := ctr.Status.Wake; is != nil {
+		v.Woken, v.WakeSaid = int32(waking.Within(is.Times, time.Now())), is.Message
 	}
 	if l := ctr.Status.Lowering; l != nil {
 		v.Lowering = &api.Lowering{Resources: sharing.Words(l.Resources, ctr.Spec.Resources), From: l.From.Time}

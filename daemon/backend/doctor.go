@@ -162,6 +162,7 @@ func (b *Backend) checkLaptop(ctx context.Context, report func(api.Finding)) {
 		return
 	}
 	heat := thermal.Read(thermal.Root).Unknown
+	checkWaking(c, report)
 	for _, p := range c.Client.Now().Policies {
 		only := p.Spec.Only
 		if only == nil {

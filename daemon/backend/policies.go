@@ -88,6 +88,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	if p.Spec.Notice != nil {
 		v.Notice = sharing.Notice(p).String()
 	}
+	v.Wake = sharing.Wake(p)
 	v.Reoffer, v.ReofferFrom, v.Margin = p.Spec.Reoffer == v1alpha1.AccessAllow, p.Spec.ReofferFrom, p.Spec.Margin
 	v.Each = p.Spec.ReofferAs == v1alpha1.ReofferAsEach
 	if v.TimeZone = p.Spec.TimeZone; p.Spec.PeerSelector != nil {
@@ -322,6 +323,9 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			return api.Invalid("keepVolumes", v.KeepVolumes, "a duration from 1h to 8760h")
 		}
 		policy.Spec.KeepVolumes = &metav1.Duration{Duration: d}
+	}
+	if policy.Spec.Wake = nil; v.Wake > 0 {
+		policy.Spec.Wake = new(v.Wake)
 	}
 	policy.Spec.Notice = nil
 	if v.Notice != "" {

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,22 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
+
+// Wake wakes the machine of a peer.
+func (b *Backend) Wake(ctx context.Context, ref string) (api.Waking, error) {
+	c, k, err := b.find(ctx, ref)
+	if err != nil {
+		return api.Waking{}, err
+	}
+	if k.Peer == nil {
+		return api.Waking{}, &api.Error{Code: api.CodeConflict, Message: "there is no contract with " + k.Name + " that would let this laptop wake it"}
+	}
+	is, err := c.Waking.Wake(ctx, k.Peer.Name)
+	if _, known := errors.AsType[*api.Error](err); err != nil && !known {
+		err = internal(err)
+	}
+	return is, err
+}
 
 // Withdraw takes back a question that waits for an answer.
 func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {

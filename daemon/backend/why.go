@@ -218,7 +218,7 @@ func (b *Backend) places(ctx context.Context, c *Cluster) ([]why.Place, error) {
 		if p.There, p.Peer = there[v1alpha1.VirtualNode(peer)]; p.Peer {
 			p.Laptop = peer
 			if ctr := c.Client.Now().InForce(peer, v1alpha1.RoleConsumer); ctr != nil {
-				p.Grants = ctr.Spec.Resources
+				p.Grants, p.Wake = ctr.Spec.Resources, ctr.Status.Wake
 			}
 			p.Tunnel = !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue

@@ -54,6 +54,8 @@ type Backend interface {
 	// Withdraw takes back what was asked of the peer and not answered yet, and nothing else: a contract in force stays as it is.
 	// CodeConflict when nothing waits.
 	Withdraw(ctx context.Context, peer string) (api.Peer, error)
+	// Wake wakes the machine of a peer that said before it was suspended that this one may: CodeConflict when it may not, with why.
+	Wake(ctx context.Context, peer string) (api.Waking, error)
 	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
 	Unpeer(ctx context.Context, peer string, options api.EndOptions, report func(api.Progress)) (api.Peer, error)
 	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.

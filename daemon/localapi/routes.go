@@ -51,6 +51,7 @@ var routes = []route{
 	{"POST", api.PathAsk, long, named("peer", ask)},
 	{"POST", api.PathConfirm, short, named("peer", confirm)},
 	{"POST", api.PathWithdraw, short, about("peer", Backend.Withdraw)},
+	{"POST", api.PathWake, short, about("peer", Backend.Wake)},
 	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) {
 		options, err := api.ParseEndOptions(c.r.URL.Query())
 		if err != nil {

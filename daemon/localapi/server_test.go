@@ -113,6 +113,8 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	b.Set(func() { b.Known[0].Asked = api.Resources{"cpu": "3"} })
 	peer, err = c.Withdraw(ctx, "bob")
 	check("withdraw", len(peer.Asked), 0, err)
+	woken, err := c.Wake(ctx, "bob")
+	check("wake", woken.Peer, "bob", err)
 	peer, err = c.Unpeer(ctx, "bob", api.EndOptions{}, report)
 	check("unpeer", peer.Outgoing, api.StateNone, err)
 	requests, err := c.Requests(ctx)
@@ -171,7 +173,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
-		"ForgetPeer added", "DNSRecords address=192.0.2.7&address=2001%3Adb8%3A%3A7&domain=example.org&host=%40&ttl=1m0s", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
+		"ForgetPeer added", "DNSRecords address=192.0.2.7&address=2001%3Adb8%3A%3A7&domain=example.org&host=%40&ttl=1m0s", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Wake bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop force 1m0s", "MoveVolume shop data bob 10Mi wait", "Guests", "NotRunning", "Top", "Why deployment shop web", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
 	}, nil)

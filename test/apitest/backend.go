@@ -402,6 +402,23 @@ func (b *Backend) answer(id string, becomes api.State, call ...string) (api.Requ
 	return api.Request{}, api.NotFound("request", id, "kith requests")
 }
 
+// Wake wakes a peer that is not reachable.
+func (b *Backend) Wake(_ context.Context, name string) (api.Waking, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Wake", name); err != nil {
+		return api.Waking{}, err
+	}
+	p, err := b.find(name)
+	switch {
+	case err != nil:
+		return api.Waking{}, err
+	case p.Reachable:
+		return api.Waking{}, &api.Error{Code: api.CodeConflict, Message: p.Name + " is awake"}
+	}
+	return api.Waking{Peer: p.Name, Times: 1, PerDay: 3}, nil
+}
+
 // Withdraw takes back what Peer.Asked, Peer.Confirm or Outgoing say is asked.
 func (b *Backend) Withdraw(_ context.Context, name string) (api.Peer, error) {
 	b.mu.Lock()

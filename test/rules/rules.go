@@ -116,6 +116,7 @@ var All = []Rule{
 	{"SharingPolicy spec.only.batteryAbove", "from 1 to 99", "share --battery-above 100", "from 1 to 99", sharing("only: {batteryAbove: 100}"), "spec.only.batteryAbove", ""},
 	{"SharingPolicy spec.only.idleFor", "from 1m to 24h", "share --idle-for 10s", "from 1m to 24h", sharing("only: {idleFor: 10s}"), "must be a duration from 1m to 24h", ""},
 	{"SharingPolicy spec.keepVolumes", "from 1h to 8760h", "share --keep-volumes 1m", "from 1h to 365d", sharing("keepVolumes: 1m"), "must be a duration from 1h to 8760h (a year)", ""},
+	{"SharingPolicy spec.wake", "from 1 to 24", "share --wake 25/day", "from 1/day to 24/day", sharing("wake: 25"), "spec.wake", ""},
 	{"SharingPolicy spec.notice", "from 10s to 720h", "share --notice 1s", "from 10s to 30d", sharing("notice: 1s"), "must be a duration from 10s to 720h (thirty days)", ""},
 	{"SharingPolicy spec.reofferFrom", "names of Peers, IDs, or * for all", "share --reoffer-from no_body", "no_body", sharing("reofferFrom: [no_body]"), "spec.reofferFrom[0]", ""},
 	{"SharingPolicy spec.reoffer", "Allow only without reofferFrom", `PATCH /v1/policies/tried {"amounts":{"cpu":"1"},"reoffer":true,"reofferFrom":["*"]}`, "goes on no further", sharing("reoffer: Allow, reofferFrom: ['*']"),

@@ -42,6 +42,8 @@ func (d *diff) event(e api.Event) {
 		d.signed(e, who)
 	case api.EventLowering:
 		d.lowering(e, who)
+	case api.EventWoken:
+		d.tell(who, Notice{Key: "woken/" + e.Peer, Kind: Ended, Title: "This laptop was woken by the network", Body: words.Text(e.Message), Icon: icon.Alone})
 	case api.EventPeeringEnded:
 		if !e.ByPeer || d.bound(e.Peer) || !d.first("ended/"+e.Peer) {
 			return

@@ -82,7 +82,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	}
 	defer s.close()
 	one.set(func(now *Contact) {
-		now.Name, now.Version = s.hello.Name, s.hello.Version
+		now.Name, now.Version, now.LastWord = s.hello.Name, s.hello.Version, nil
 		one.wakes(now)
 		now.Presence = presence.Presence{State: presence.Reachable, Since: now.Since}
 		now.Clock, one.conn = s.ahead, s.conn
@@ -167,6 +167,7 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 		case NoticeSuspending:
 			lastWord = wentToSleep
 			one.set(func(now *Contact) {
+				now.LastWord = n.Wake
 				if now.State == presence.Reachable && time.Since(one.woken) < doubted {
 					return // what it says now counts when the stream ends
 				}
@@ -205,6 +206,7 @@ func (one *contact) wakes(now *Contact) {
 // awake notes that one who said that it goes to sleep is there all the same.
 func (one *contact) awake() {
 	one.set(func(now *Contact) {
+		now.LastWord = nil
 		if now.State == presence.Suspended {
 			one.wakes(now)
 			now.State, now.Why, now.Heard = presence.Reachable, "", time.Time{}

@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/base/backoff"
 	"kith.dev/core/base/notify"
+	"kith.dev/core/trust/canonical"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
 )
@@ -57,7 +58,9 @@ type Contact struct {
 	RTT     time.Duration  // of the connection, smoothed by the kernel; zero when not known
 	By      string         // who passes the connection on, for people: a peer of both, or the peer itself, when it called back; "" when it was dialled
 	Relays  bool           // it passes connections on
-	Clock   time.Duration  // how far its clock is ahead of this one, to within a second, when the connection began; zero without one
+	// LastWord is what it said, when it said that it goes to sleep, on whether it may be woken: a wake.Word, which was not looked at. Nil when it is awake.
+	LastWord *canonical.Signed
+	Clock    time.Duration // how far its clock is ahead of this one, to within a second, when the connection began; zero without one
 }
 
 // Heard is a notice with whose it is.

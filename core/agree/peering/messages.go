@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/core/trust/canonical"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -242,6 +243,8 @@ type Notice struct {
 	Type     NoticeType `json:"type"`
 	Contract string     `json:"contract,omitempty"` // its ID
 	Why      string     `json:"why,omitempty"`      // for the user
+	// Wake is the last word of one that suspends on whether the reader may wake it (core/trust/wake); nil where that is no term of a contract.
+	Wake *canonical.Signed `json:"wake,omitempty"`
 }
 
 // Opening is the first message of a request. It has no content: that is sent with the asker's nonce.

@@ -334,7 +334,11 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 			alive = send(presenceLine{Notice: &n})
 		case a := <-announced:
 			if recognised() { // by now: the contracts may have been read since the last look. Strangers get nothing, and delay nothing
-				if alive = send(presenceLine{Notice: &a.notice}); alive {
+				notice := a.notice
+				if notice.Type == NoticeSuspending && s.config.LastWord != nil {
+					notice.Wake = s.config.LastWord(caller.ID)
+				}
+				if alive = send(presenceLine{Notice: &notice}); alive {
 					acknowledged(a.ctx, conn.Conn)
 				}
 			}

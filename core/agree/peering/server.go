@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"kith.dev/core/trust/audit"
+	"kith.dev/core/trust/canonical"
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
 	"kith.dev/core/trust/wire"
@@ -53,6 +54,8 @@ type ServerConfig struct {
 	Relays bool
 	// Beat is asked for every Beat that is sent, and must answer at once; nil: all is well.
 	Beat func() Beat
+	// LastWord is what the last word of this machine before a suspend says to a caller that is recognised on whether it may wake it; nil: nothing.
+	LastWord func(identity.ID) *canonical.Signed
 }
 
 // Server serves the peer API, through which all calls of other clusters come.

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"kith.dev/core/trust/contract"
 	"kith.dev/core/trust/identity"
+	"kith.dev/core/trust/wake"
 	"kith.dev/core/trust/wire"
 )
 
@@ -243,6 +245,9 @@ func (n *Notice) Validate() error {
 		if err := contract.CheckID(n.Contract); err != nil {
 			return err
 		}
+	}
+	if s := n.Wake; s != nil && (len(s.Document) > wake.MaxDocument || len(s.Signature) > ed25519.SignatureSize) {
+		return fmt.Errorf("wake: has %d bytes and a signature of %d, at most %d and %d are allowed", len(s.Document), len(s.Signature), wake.MaxDocument, ed25519.SignatureSize)
 	}
 	return checkLine("why", n.Why)
 }

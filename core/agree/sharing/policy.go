@@ -189,6 +189,14 @@ func Notice(policy *v1alpha1.SharingPolicy) time.Duration {
 	return min(max(policy.Spec.Notice.Duration, contract.MinNotice), contract.MaxNotice)
 }
 
+// Wake is how often a day a peer may wake this machine by a contract that is signed now; 0: never.
+func Wake(policy *v1alpha1.SharingPolicy) int32 {
+	if policy == nil || policy.Spec.Wake == nil {
+		return 0
+	}
+	return min(max(*policy.Spec.Wake, 0), contract.MaxWake)
+}
+
 // Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,
 // they may: pulling data is what most pods begin with.
 func Internet(policy *v1alpha1.SharingPolicy) bool {

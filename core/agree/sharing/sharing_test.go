@@ -300,6 +300,8 @@ func TestValidate(t *testing.T) {
 		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) { s.ContractValidity = &metav1.Duration{Duration: time.Minute} }},
 		{"spec.keepVolumes", "from 1h to 8760h", func(s *v1alpha1.SharingPolicySpec) { s.KeepVolumes = &metav1.Duration{Duration: time.Minute} }},
 		{"spec.notice", "from 10s to 720h", func(s *v1alpha1.SharingPolicySpec) { s.Notice = &metav1.Duration{Duration: time.Second} }},
+		{"spec.wake", "from 1 to 24", func(s *v1alpha1.SharingPolicySpec) { s.Wake = new(int32(0)) }},
+		{"spec.wake", "from 1 to 24", func(s *v1alpha1.SharingPolicySpec) { s.Wake = new(int32(25)) }},
 		{"spec.notice", "from 10s to 720h", func(s *v1alpha1.SharingPolicySpec) { s.Notice = &metav1.Duration{Duration: 721 * time.Hour} }},
 		{"spec.network.bandwidth.egress", "bits a second", func(s *v1alpha1.SharingPolicySpec) {
 			s.Network = &v1alpha1.GuestNetwork{Bandwidth: &v1alpha1.GuestBandwidth{Ingress: "1M", Egress: "1"}}

@@ -127,6 +127,9 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	if n := spec.Notice; n != nil && (n.Duration < contract.MinNotice || n.Duration > contract.MaxNotice) {
 		bad("spec.notice", n.Duration.String(), NoticeAllowed)
 	}
+	if w := spec.Wake; w != nil && (*w < 1 || *w > contract.MaxWake) {
+		bad("spec.wake", fmt.Sprint(*w), fmt.Sprintf("a number of times a day, from 1 to %d", contract.MaxWake))
+	}
 	for i, p := range spec.ReofferFrom {
 		if p != AllProviders && len(validation.IsDNS1123Subdomain(strings.ToLower(p))) > 0 {
 			bad(fmt.Sprintf("spec.reofferFrom[%d]", i), p, "the name of a Peer, a cluster ID, or * for all that provide here")

@@ -79,6 +79,11 @@ func (c *Client) Withdraw(ctx context.Context, peer string) (api.Peer, error) {
 	return do[api.Peer](ctx, c, "POST", api.Path(api.PathWithdraw, peer), nil)
 }
 
+// Wake wakes the machine of a peer that sleeps.
+func (c *Client) Wake(ctx context.Context, peer string) (api.Waking, error) {
+	return do[api.Waking](ctx, c, "POST", api.Path(api.PathWake, peer), nil)
+}
+
 // Unpeer ends both directions of a peering; report may be nil.
 func (c *Client) Unpeer(ctx context.Context, peer string, options api.EndOptions, report func(api.Progress)) (api.Peer, error) {
 	path := api.Path(api.PathEnd, peer)

@@ -33,6 +33,9 @@ type AdvertisementSpec struct {
 	// notice is how long before it the provider tells that it lowers what it grants; without it, it does not while a contract is in force.
 	// +optional
 	Notice *metav1.Duration `json:"notice,omitempty"`
+	// wake is how often within a day its machine may be woken; without it, never.
+	// +optional
+	Wake int32 `json:"wake,omitempty"`
 	// reoffer: what is offered may be offered on to others.
 	// +optional
 	Reoffer bool `json:"reoffer,omitempty"`
@@ -129,6 +132,9 @@ type ContractStatus struct {
 	// lowering is what the provider lowers the contract to, and when, as long as that is not signed.
 	// +optional
 	Lowering *Lowering `json:"lowering,omitempty"`
+	// wake is what there is of waking the provider's machine, where it is a term.
+	// +optional
+	Wake *WakeStatus `json:"wake,omitempty"`
 	// used is the sum of the requests of the pods under the contract.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
@@ -142,6 +148,49 @@ type ContractStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// WakeStatus is what one side knows of waking the provider's machine.
+type WakeStatus struct {
+	// document is the provider's last word before it was suspended on whether it may be woken, in canonical JSON, with its Ed25519 signature: there while it is
+	// suspended, at the consumer alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Document []byte `json:"document,omitempty"`
+	// +optional
+	Signature []byte `json:"signature,omitempty"`
+	// times are when the consumer woke it within the last day, or tried to, as each side counts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Times []metav1.Time `json:"times,omitempty"`
+	// over is how often within the last day the provider was woken beyond what was agreed, as it counts.
+	// +optional
+	Over int32 `json:"over,omitempty"`
+	// state is how far waking it is, at the consumer; message is for people, since when it is so.
+	// +optional
+	State WakeState `json:"state,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// WakeState is how far waking a machine is.
+// +kubebuilder:validation:Enum=Waking;Woken;OnBattery;Withdrawn;Spent;NoDevice;Expired;NoWay;NotWoken
+type WakeState string
+
+// The states.
+const (
+	WakeSent      WakeState = "Waking"    // packets were sent
+	WakeWoken     WakeState = "Woken"     // it is awake again, after that
+	WakeOnBattery WakeState = "OnBattery" // its last word is that it runs on battery
+	WakeWithdrawn WakeState = "Withdrawn" // its last word is that its owner lets nobody wake it any more
+	WakeSpent     WakeState = "Spent"     // it was woken as often within a day as was agreed
+	WakeNoDevice  WakeState = "NoDevice"  // it has no network device by which it could be woken
+	WakeExpired   WakeState = "Expired"   // its last word held until then
+	WakeNoWay     WakeState = "NoWay"     // neither this machine nor a peer that is awake is on its network
+	WakeNotWoken  WakeState = "NotWoken"  // packets were sent, and it did not come
+)
 
 // Lowering is a notice by which a provider lowers what a contract in force grants: the consumer signs it as the next revision.
 type Lowering struct {

@@ -111,6 +111,12 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('720h')",message="must be a duration from 10s to 720h (thirty days)"
 	Notice *metav1.Duration `json:"notice,omitempty"`
+	// wake is how often within 24 hours each peer may wake this machine when it is suspended, for pods that have room nowhere else; without it, never. It is
+	// a term of the contracts that are signed from now on, which both sign. On battery, and once it is taken away here, nobody may.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=24
+	Wake *int32 `json:"wake,omitempty"`
 	// catalogues are the peers who may list what this policy would offer to somebody new, for their peers to see: by cluster ID, or by the name of a
 	// Peer whose key was accepted here. Without any, nobody.
 	// +optional

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -114,6 +115,7 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			case c == nil && stores[i].take(pod.Namespace, f.Claims):
 				goes = true
 				count(&needs[i], pod)
+				needs[i].Who = append(needs[i].Who, pod)
 				add(places[i].Used, why.Requests(pod))
 			case c == nil, c.Reason == api.CauseNoRoom:
 				goes = true
@@ -197,6 +199,13 @@ func place(at *seeking.Place, nodes []corev1.Node) why.Place {
 	if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
 		node := nodes[i] // of the cache: its status is replaced, not changed
 		node.Status.Allocatable = at.Most
+		if at.Asleep {
+			p.There = presence.Presence{State: presence.Reachable}
+			node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+				return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+			})
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}
 		p.Node = &node
 		return p
 	}

@@ -73,6 +73,7 @@ func TestNeeds(t *testing.T) {
 		carol                 string // with whom there is no contract
 		waiting               int
 		bobIsGone, carolApart bool
+		bobSleeps             bool // and what would be there if he were woken is asked
 	}{
 		"nothing":                       {bob: "0 0 0 0", carol: "0 0 0 0"},
 		"some run, some wait":           {objects: []client.Object{pod("a", at("kith-bob")), pod("b"), pod("c")}, bob: "1 2 0 3", carol: "0 2 0 2", waiting: 2},
@@ -94,7 +95,9 @@ func TestNeeds(t *testing.T) {
 		"what runs elsewhere":        {objects: []client.Object{pod("a", at("alice")), pod("b", at("kith-dave"))}, bob: "0 0 0 0", carol: "0 0 0 0"},
 		"a volume that is not there": {objects: []client.Object{pod("a", claim)}, bob: "0 0 0 0", carol: "0 0 0 0"},
 		"where there is no network":  {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, carolApart: true, bob: "1 0 0 1", carol: "0 0 0 0"},
-		"a peer that is gone":        {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, bob: "1 0 0 1", carol: "0 1 0 1", waiting: 1},
+		"what would fit if he were woken": {objects: []client.Object{pod("a", at("kith-bob")), pod("b"), pod("c", asks("9")), pod("d", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })},
+			bobSleeps: true, bob: "1 1 1 2", carol: "0 1 1 1", waiting: 2},
+		"a peer that is gone": {objects: []client.Object{pod("a", at("kith-bob")), pod("b")}, bobIsGone: true, bob: "1 0 0 1", carol: "0 1 0 1", waiting: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -104,6 +107,14 @@ func TestNeeds(t *testing.T) {
 				}
 			}
 			node := bob()
+			if tt.bobSleeps {
+				node.Status.Conditions[0].Status = corev1.ConditionFalse
+				for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+					for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+						node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+					}
+				}
+			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, node, offloaded("shop"), offloaded("bobs", "bob"))...).Build()
 			place := func(name string, most corev1.ResourceList) seeking.Place {
 				return seeking.Place{Peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}}, There: presence.Presence{State: presence.Reachable}, Most: most}
@@ -115,6 +126,9 @@ func TestNeeds(t *testing.T) {
 			if tt.bobIsGone {
 				places[0].There = presence.Presence{State: presence.Unreachable}
 			}
+			if tt.bobSleeps {
+				places[0].There, places[0].Asleep = presence.Presence{State: presence.Suspended}, true
+			}
 			needs, waiting, err := New(c).Needs(t.Context(), places)
 			if err != nil {
 				t.Fatal(err)
@@ -123,6 +137,9 @@ func TestNeeds(t *testing.T) {
 				n := needs[i]
 				if got := fmt.Sprintf("%d %d %d %s", n.Pods, n.Waits, n.Beyond, n.All.Cpu()); got != want {
 					t.Errorf("%s: %s, want %s", places[i].Peer.Name, got, want)
+				}
+				if len(n.Who) != n.Waits && tt.bobSleeps {
+					t.Errorf("%s: %d wait, of which %d are named", places[i].Peer.Name, n.Waits, len(n.Who))
 				}
 				if n.Waits > 0 && !n.Since.Equal(time.Unix(1010, 0)) {
 					t.Errorf("%s: since %s", places[i].Peer.Name, n.Since)

@@ -41,12 +41,13 @@ type Place struct {
 	Laptop  string // whose it is: a peer's name, or that of a node of this cluster
 	Peer    bool
 	Node    *corev1.Node
-	Used    corev1.ResourceList // what the pods on it request
-	There   presence.Presence   // of a peer
-	Tunnel  bool                // of a peer: packets pass
-	Permit  offloading.Permit   // of a peer
-	Avoided bool                // of a peer: it refused one of the same controller lately
-	Grants  corev1.ResourceList // of a peer: what its contract does
+	Used    corev1.ResourceList  // what the pods on it request
+	There   presence.Presence    // of a peer
+	Tunnel  bool                 // of a peer: packets pass
+	Permit  offloading.Permit    // of a peer
+	Avoided bool                 // of a peer: it refused one of the same controller lately
+	Grants  corev1.ResourceList  // of a peer: what its contract does
+	Wake    *v1alpha1.WakeStatus // of a peer: how far waking it is, where that is a term
 }
 
 // Growing is a PeeringPolicy that sees that pods wait for room at peers.
@@ -240,6 +241,16 @@ func refusedWho(reason string) api.Who {
 }
 
 func (f *Facts) unreachable(at *Place) api.Cause {
+	if is := at.Wake; is != nil && is.State != "" && is.State != v1alpha1.WakeWoken && len(is.Document) > 0 && f.Pod.Spec.NodeName == "" {
+		c := api.Cause{Reason: api.CauseWakes, Laptop: at.Laptop, Who: api.WhoPeer, Detail: string(is.State), Said: is.Message}
+		if is.Since != nil {
+			c.Since = is.Since.Time
+		}
+		if is.State == v1alpha1.WakeSent {
+			c.Who = api.WhoNobody
+		}
+		return c
+	}
 	return api.Cause{Reason: api.CauseUnreachable, Laptop: at.Laptop, Who: api.WhoPeer, Since: at.There.Since, Said: at.There.Why, Detail: string(at.There.Cause)}
 }
 

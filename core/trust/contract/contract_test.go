@@ -156,6 +156,22 @@ func TestHowLongVolumesAreKeptIsATerm(t *testing.T) {
 	}
 }
 
+// A document that says nothing of waking has the bytes of before there was the term; one that does is not taken for one of the first version.
+func TestWakeIsATerm(t *testing.T) {
+	for times, want := range map[int32]string{-1: "", 0: "", 1: `"wake":1}`, 24: `"wake":24}`, 99: `"wake":24}`} {
+		d := between(someone(t), someone(t))
+		d.Wake = WakeOf(times)
+		d.Version = d.Terms.DocumentVersion()
+		doc, err := Canonical(d)
+		if err != nil || bytes.Contains(doc, []byte(`"wake"`)) != (want != "") || !bytes.Contains(doc, []byte(want)) {
+			t.Fatalf("%d: %v\n%s", times, err, doc)
+		}
+		if read, err := Parse(doc); err != nil || read.Wake != d.Wake {
+			t.Errorf("%d: read as %d, %v", times, read.Wake, err)
+		}
+	}
+}
+
 // A document that says nothing of a notice has the bytes of before there was the term; one that does is not taken for one of the first version.
 func TestNoticeIsATerm(t *testing.T) {
 	for notice, want := range map[time.Duration]string{
@@ -295,6 +311,8 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		"storageClasses: \"A\"":     func(d *Document) { d.StorageClasses = []string{"A"} },
 		"storageClasses: 65":        func(d *Document) { d.StorageClasses = make([]string, 65) },
 		"keepVolumes: 3599 s":       func(d *Document) { d.Version, d.KeepVolumes = Version2, 3599 },
+		"wake: -1 times":            func(d *Document) { d.Version, d.Wake = Version2, -1 },
+		"wake: 25 times":            func(d *Document) { d.Version, d.Wake = Version2, 25 },
 		"keepVolumes: -1 s":         func(d *Document) { d.Version, d.KeepVolumes = Version2, -1 },
 		"keepVolumes: 31536001 s":   func(d *Document) { d.Version, d.KeepVolumes = Version2, 31536001 },
 		"notice: 9 s":               func(d *Document) { d.Version, d.Notice = Version2, 9 },

@@ -22,7 +22,7 @@ import (
 
 const (
 	// Version is what documents call themselves, and Version2 those with a term that readers of the first would refuse, or
-	// take for another: KeepVolumes, Reoffer, Network, Notice, a price of Traffic.
+	// take for another: KeepVolumes, Reoffer, Network, Notice, Wake, a price of Traffic.
 	Version  = "kith.dev/contract/v1"
 	Version2 = "kith.dev/contract/v2"
 	// MaxDocument bounds a document, in bytes.

@@ -48,6 +48,9 @@ type Terms struct {
 	// Notice: the provider may lower Resources while the contract is in force, by a revision that it gives notice of so many seconds before. Left out it
 	// may not, as in all documents of before there was such a term: what is granted stays until the contract is renewed.
 	Notice int64 `json:"notice,omitempty"`
+	// Wake is how often within a day the consumer may wake the provider's machine when that is suspended, as long as its last word before the suspend lets
+	// it (core/trust/wake). Left out it may not, as in all documents of before there was such a term.
+	Wake int64 `json:"wake,omitempty"`
 }
 
 // NetworkNone: there is no tunnel. The consumer's pods at the provider reach nothing of home, and nothing reaches them; what goes by the peer API goes on.
@@ -55,7 +58,7 @@ const NetworkNone = "none"
 
 // DocumentVersion is that of a document with these terms: the first whose readers know all of them, so that one content has one form.
 func (t Terms) DocumentVersion() string {
-	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || t.Network != "" || t.Notice != 0 || priced {
+	if _, priced := t.Prices[Traffic]; t.KeepVolumes != 0 || t.Reoffer || t.Network != "" || t.Notice != 0 || t.Wake != 0 || priced {
 		return Version2
 	}
 	return Version
@@ -77,6 +80,12 @@ func NoticeOf(d time.Duration) int64 {
 	}
 	return int64(min(max(d, MinNotice), MaxNotice) / time.Second)
 }
+
+// MaxWake bounds Wake: a machine that is woken more often had better not be suspended.
+const MaxWake = 24
+
+// WakeOf is what Wake says for a number of times; what is out of bounds is the nearest that is within.
+func WakeOf(times int32) int64 { return int64(min(max(times, 0), MaxWake)) }
 
 // Bounds of how long the data of volumes is kept after the end of a contract, and what holds for one that says nothing of it.
 const (
@@ -146,6 +155,9 @@ func (t Terms) Validate() error {
 	}
 	if n := t.Notice; n != 0 && (n < int64(MinNotice/time.Second) || n > int64(MaxNotice/time.Second)) {
 		return fmt.Errorf("notice: %d s, want ten seconds to thirty days", n)
+	}
+	if t.Wake < 0 || t.Wake > MaxWake {
+		return fmt.Errorf("wake: %d times a day, want 1 to %d", t.Wake, MaxWake)
 	}
 	return nil
 }

@@ -161,6 +161,12 @@ var sayings = map[api.CauseReason]func(*api.Why, *api.Cause) saying{
 	api.CauseUnschedulable: func(_ *api.Why, c *api.Cause) saying {
 		return saying{c.Laptop + " finds no node of its own for it", c.Said, "end pods there, or share less: it granted more than it has room for now"}
 	},
+	api.CauseWakes: func(_ *api.Why, c *api.Cause) saying {
+		if c.Who == api.WhoNobody {
+			return saying{c.Laptop + " sleeps, and is being woken", c.Said, ""}
+		}
+		return saying{c.Laptop + " sleeps, and is not woken", c.Said, "ask its owner to open it"}
+	},
 	api.CauseUnreachable: func(w *api.Why, c *api.Cause) saying {
 		s := saying{c.Laptop + " cannot be reached", c.Said, "see that it is on, awake and on a network; `kith doctor " + c.Laptop + "` here tells where it fails"}
 		if w.Laptop == c.Laptop {

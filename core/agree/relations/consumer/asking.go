@@ -432,6 +432,7 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 	if offer.Notice != 0 {
 		adv.Spec.Notice = &metav1.Duration{Duration: offer.NoticeTime()}
 	}
+	adv.Spec.Wake = int32(offer.Wake)
 	if none != nil {
 		err = r.Client.Create(ctx, adv)
 	} else {

@@ -96,7 +96,7 @@ func (p *Provider) weigh(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 	return grant, no, err
 }
 
-// worded reports whether a contract says of prices, of whether it may be offered on, and of a notice, what the policy says; one that cannot be read is not asked about.
+// worded reports whether a contract says of prices, of whether it may be offered on, of a notice, and of waking, what the policy says; one that cannot be read is not asked about.
 func (p *Provider) worded(ctx context.Context, now *ledger.Snapshot, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) bool {
 	policy, err := p.policyFor(ctx, now, peer)
 	doc, unreadable := contract.Parse(ctr.Spec.Document)
@@ -104,7 +104,7 @@ func (p *Provider) worded(ctx context.Context, now *ledger.Snapshot, peer *v1alp
 		policy = sharing.WithMargin(policy, sharing.Reoffered(policy, peer, now.Peers, now.Contracts, time.Now()))
 	}
 	return err != nil || unreadable != nil || maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)) &&
-		doc.Reoffer == (sharing.Reoffer(policy) && doc.Network != contract.NetworkNone) && doc.Notice == contract.NoticeOf(sharing.Notice(policy))
+		doc.Reoffer == (sharing.Reoffer(policy) && doc.Network != contract.NetworkNone) && doc.Notice == contract.NoticeOf(sharing.Notice(policy)) && doc.Wake == contract.WakeOf(sharing.Wake(policy))
 }
 
 // Accept accepts a request, as a policy that answers by itself or, where that is "", as the owner. No more will be granted than would be at

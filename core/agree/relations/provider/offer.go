@@ -49,7 +49,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if api.Lends(amounts) {
 		terms.KeepVolumes = contract.KeepFor(sharing.Keeps(policy))
 	}
-	terms.Notice = contract.NoticeOf(sharing.Notice(policy))
+	terms.Notice, terms.Wake = contract.NoticeOf(sharing.Notice(policy)), contract.WakeOf(sharing.Wake(policy))
 	terms.Reoffer, terms.Network = sharing.Reoffer(policy), networkFor(wantsNetwork(request), policy)
 	if terms.Network == contract.NetworkNone {
 		terms.Reoffer = false

@@ -129,6 +129,8 @@ func (p *Provider) check(ctx context.Context, now *ledger.Snapshot, peer *v1alph
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract has volumes kept for %s, the offer is %s", doc.Keeps(), sharing.Keeps(policy)), "ask again")
 	case !mayHaveNotice(doc, on.old, policy):
 		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract may be lowered with a notice of %s, the offer is %s", doc.NoticeTime(), sharing.Notice(policy)), "ask again")
+	case !mayWake(doc, on.old, policy):
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract lets this laptop be woken %d times a day, the offer is %d", doc.Wake, sharing.Wake(policy)), "ask again")
 	case doc.Reoffer && !sharing.Reoffer(policy): // that it is left out is for the consumer to say, as one does whose Kith does not know the term
 		return peering.Refuse(peering.CodeDeclined, "the contract lets what it grants be offered on to others, and the offer does not", "ask again")
 	case !maps.Equal(doc.Prices, sharing.Prices(policy, doc.Resources)): // an owner who changed them is not held to the old ones by a renewal
@@ -156,6 +158,12 @@ func mayKeep(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.Sha
 // from before there was such a term.
 func mayHaveNotice(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy) bool {
 	return doc.Notice == contract.NoticeOf(sharing.Notice(policy)) || doc.Notice == record.Notice(old)
+}
+
+// mayWake reports whether a document may say what it does of waking: no more than is offered, or as was signed, which the last word before a suspend may
+// still refuse.
+func mayWake(doc contract.Document, old *v1alpha1.Contract, policy *v1alpha1.SharingPolicy) bool {
+	return doc.Wake <= contract.WakeOf(sharing.Wake(policy)) || doc.Wake == record.Wake(old)
 }
 
 // timely holds the times of a document against those offered, by this cluster's clock, which may be clockSkew away from

@@ -100,6 +100,18 @@ func Notice(ctr *v1alpha1.Contract) int64 {
 	return doc.Notice
 }
 
+// Wake is how often a day the consumer of a contract may wake the provider's machine; 0, that is never, of none, and of one that cannot be read.
+func Wake(ctr *v1alpha1.Contract) int64 {
+	if ctr == nil {
+		return 0
+	}
+	doc, err := contract.Parse(ctr.Spec.Document)
+	if err != nil {
+		return 0
+	}
+	return doc.Wake
+}
+
 // EndReason is why a contract that is ending ends. One that began to before there were reasons has the words alone.
 func EndReason(ctr *v1alpha1.Contract) v1alpha1.EndReason {
 	if ctr.Status.EndReason != "" {

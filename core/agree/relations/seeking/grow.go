@@ -31,6 +31,8 @@ type Place struct {
 	Most  corev1.ResourceList // all that it may grant
 	// Grants is what it grants, or is asked for first. Storage is no more than that: pods request none.
 	Grants corev1.ResourceList
+	// Asleep: it would be there if it were woken, and its node ready; only what fits then counts.
+	Asleep bool
 }
 
 // Need is what pods of this cluster need of a Place.
@@ -40,6 +42,7 @@ type Need struct {
 	Beyond int                 // that wait, may go there, and do not fit
 	Since  time.Time           // that the first of those that fit waits
 	Held   int                 // volumes that are there, or on their way there or away
+	Who    []*corev1.Pod       // those that wait for a node and fit, the oldest first
 	All    corev1.ResourceList // what those request that are there, and those that wait and fit
 }
 

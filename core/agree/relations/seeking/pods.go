@@ -61,25 +61,33 @@ func bears(o client.Object) (b bearing) {
 	return b
 }
 
-// matters lets those events of pods pass by which more or less is needed of peers than before.
-var matters = predicate.Funcs{
+// Matters lets those events of pods pass by which more or less is needed of peers than before.
+var Matters = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return bears(e.Object) != bearing{} },
 	UpdateFunc:  func(e event.UpdateEvent) bool { return bears(e.ObjectOld) != bears(e.ObjectNew) },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return bears(e.Object) != bearing{} },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// atPace has the policies looked at that go by what pods need, some time after a change.
-func (s *Seeker) atPace() handler.EventHandler {
-	add := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
-		var list v1alpha1.PeeringPolicyList
-		if err := s.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			s.Log.Warn("the peering policies cannot be listed", "err", err)
+// growing are the policies that go by what pods need.
+func (s *Seeker) growing(ctx context.Context) (all []ctrl.Request) {
+	var list v1alpha1.PeeringPolicyList
+	if err := s.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		s.Log.Warn("the peering policies cannot be listed", "err", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.Grow != nil {
+			all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
-		for i := range list.Items {
-			if list.Items[i].Spec.Grow != nil {
-				queue.AddAfter(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])}, pace)
-			}
+	}
+	return all
+}
+
+// AtPace has those looked at that go by what pods need, some time after a change that Matters.
+func AtPace(those func(context.Context) []ctrl.Request) handler.EventHandler {
+	add := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+		for _, one := range those(ctx) {
+			queue.AddAfter(one, pace)
 		}
 	}
 	return handler.Funcs{

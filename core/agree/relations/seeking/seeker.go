@@ -73,7 +73,7 @@ func (s *Seeker) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.PeeringPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
-		Watches(&corev1.Pod{}, s.atPace(), builder.WithPredicates(matters)).
+		Watches(&corev1.Pod{}, AtPace(s.growing), builder.WithPredicates(Matters)).
 		WatchesRawSource(source.Channel(s.pokes, all)).
 		WithOptions(controller.Options{NewQueue: queue.New}). // one worker: the gap is that of all policies
 		Complete(s)
