@@ -28,6 +28,10 @@ func (s short) GetCPUAndMemoryStats(context.Context) (*statsapi.Summary, error) 
 func (short) HasDedicatedImageFs(context.Context) (bool, error)     { return false, nil }
 func (short) HasDedicatedContainerFs(context.Context) (bool, error) { return false, nil }
 
+// Nothing of these makes memory free, and the kubelet does not ask for it then.
+func (short) DeleteUnusedImages(context.Context) error        { return nil }
+func (short) DeleteAllUnusedContainers(context.Context) error { return nil }
+
 // A guest that has less than it asked for is evicted before a pod of the owner's that asked for nothing, and not where none is a guest.
 func TestGuestsAreEvictedFirstWhenMemoryIsShort(t *testing.T) {
 	for class, first := range map[string]string{network.GuestRuntime: "asked", network.GuestNVIDIARuntime: "asked", network.NVIDIARuntime: "greedy"} {
@@ -60,7 +64,7 @@ func TestGuestsAreEvictedFirstWhenMemoryIsShort(t *testing.T) {
 			default:
 			}
 			return nil
-		}, nil, nil, record.NewFakeRecorder(100), &corev1.ObjectReference{}, clock.RealClock{}, false)
+		}, node, node, record.NewFakeRecorder(100), &corev1.ObjectReference{}, clock.RealClock{}, false)
 		manager.Start(t.Context(), node, func() []*corev1.Pod { return pods }, func(*corev1.Pod) bool { return false }, time.Hour)
 		select {
 		case got := <-evicted:

@@ -126,7 +126,7 @@ spec:
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	t.Run("the owner's work comes first", func(t *testing.T) { ownersWorkComesFirst(t, bob, namespace, inside) })
+	t.Run("the owner's work comes first", func(t *testing.T) { ownersWorkComesFirst(t, alice, bob, namespace, inside) })
 	t.Run("what matters more at home makes room among its own", func(t *testing.T) { prioritiesHold(t, alice, bob) })
 	t.Run("it fills no more of the disk than its part", func(t *testing.T) { evictedAbroad(t, alice, bob, namespace) }) // and what bob evicts is evicted at home
 	t.Run("disruption budgets hold when its namespace is brought home", func(t *testing.T) { budgetsHold(t, alice) })

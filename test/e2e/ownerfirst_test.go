@@ -14,7 +14,10 @@ import (
 
 // ownersWorkComesFirst: the cgroup of guests stands beside that of the owner's pods and runs when nothing beside it wants to, which the kubelet leaves
 // so, and a guest ends first when memory runs out. inside runs a tool in the guest silent, which is in namespace.
-func ownersWorkComesFirst(t *testing.T, bob *lab.Laptop, namespace string, inside func(...string) (string, error)) {
+func ownersWorkComesFirst(t *testing.T, alice, bob *lab.Laptop, namespace string, inside func(...string) (string, error)) {
+	apply(t, alice, solo("asks", "kith-bob")) // a guest that is burstable
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=asks")
+	defer kubectl(t, alice, "-n", "shop", "delete", "pod", "asks")
 	apply(t, bob, strings.Replace(solo("owners", "bob"), "namespace: shop", "namespace: default", 1))
 	waitReady(t, bob, 1, "-n", "default", "-l", "app=owners")
 	defer kubectl(t, bob, "-n", "default", "delete", "pod", "owners")
