@@ -57,10 +57,11 @@ const (
 
 	carryBatch = 32 // messages that are handed on at once
 
-	sayTimeout = 5 * time.Second  // to write a frame of endpoints
-	toldEvery  = 30 * time.Second // between two frames of endpoints that count
-	triedEvery = time.Second      // between two messages to one of them; a greeting is several at once
-	quietMin   = 5 * time.Second  // after UDP did not lead to the peer, doubling
+	sayTimeout = 5 * time.Second            // to write a frame of endpoints
+	toldEvery  = 30 * time.Second           // between two frames of endpoints that count
+	sayEvery   = toldEvery + 10*time.Second // and that are sent: the one before may have been longer on its way
+	triedEvery = time.Second                // between two messages to one of them; a greeting is several at once
+	quietMin   = 5 * time.Second            // after UDP did not lead to the peer, doubling
 	quietMax   = 5 * time.Minute
 )
 
@@ -216,7 +217,7 @@ func (c *carrier) receive(g *Gateway) error {
 // say tells the peer where this host is: at first, and again when its router maps another port.
 func (c *carrier) say(now time.Time) error {
 	mapped := c.mapped()
-	if !c.saidAt.IsZero() && (mapped == c.said || now.Sub(c.saidAt) <= toldEvery) {
+	if !c.saidAt.IsZero() && (mapped == c.said || now.Sub(c.saidAt) < sayEvery) {
 		return nil
 	}
 	content := formatEndpoints(c.Seen, mapped)

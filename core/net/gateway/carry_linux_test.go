@@ -165,3 +165,23 @@ func TestPacketsAreCarriedAgainWhenUDPIsShut(t *testing.T) {
 	alice.hasStats("bob", byUDP)
 	bob.hasStats("alice", byUDP)
 }
+
+// TestAnotherPortIsSaidWhenItCounts at a peer, which takes the next frame half a minute after the one before came, however long that was on its way.
+func TestAnotherPortIsSaidWhenItCounts(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	go io.Copy(io.Discard, there)
+	mapped := netip.MustParseAddrPort("203.0.113.7:1")
+	c := &carrier{conn: here, Carriage: Carriage{Mapped: func() netip.AddrPort { return mapped }}}
+	began := time.Now()
+	for _, after := range []time.Duration{0, time.Second, toldEvery, toldEvery + sayTimeout} {
+		if err := c.say(began.Add(after)); err != nil || !c.saidAt.Equal(began) {
+			t.Errorf("after %s it was said after %s (%v)", after, c.saidAt.Sub(began), err)
+		}
+		mapped = netip.MustParseAddrPort("203.0.113.7:2")
+	}
+	if err := c.say(began.Add(sayEvery)); err != nil || c.said != mapped {
+		t.Errorf("in the end it is not said: %v", err)
+	}
+}

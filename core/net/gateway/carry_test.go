@@ -3,6 +3,8 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"io"
 	"net/netip"
 	"slices"
 	"testing"
@@ -82,10 +84,15 @@ func TestEndpointsAreToldAsTheyAre(t *testing.T) {
 
 func FuzzFrames(f *testing.F) {
 	f.Add(appendFrame(appendFrame(nil, frameEndpoints, []byte("203.0.113.7:6450\n")), framePacket, []byte("x")))
+	f.Add(append(appendFrame(appendFrame(nil, framePacket, make([]byte, minPacketFrame)), framePacket, make([]byte, minPacketFrame)), byte(framePacket), 0xff, 0xff))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		in, buf := bufio.NewReader(bytes.NewReader(stream)), make([]byte, maxPacketFrame)
 		for left := len(stream); ; {
+			there := frameThere(in)
 			kind, content, err := readFrame(in, buf)
+			if there && errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Fatal("a frame is there, and is waited for")
+			}
 			if err != nil {
 				return
 			}
