@@ -106,6 +106,9 @@ func (d *Daemon) awake() {
 	if c := d.cluster.Load(); c != nil {
 		c.Waking.Woke()
 	}
+	if d.ports != nil {
+		d.ports.Woke()
+	}
 	d.woke()
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,14 +67,25 @@ type Config struct {
 
 // Mapper keeps ports mapped. Safe for concurrent use.
 type Mapper struct {
-	cfg Config
+	cfg  Config
+	woke chan struct{}
 
 	mu  sync.Mutex
 	now Status
 }
 
 // New makes a Mapper; nobody is asked before Run.
-func New(cfg Config) *Mapper { return &Mapper{cfg: cfg, now: Status{State: Searching}} }
+func New(cfg Config) *Mapper {
+	return &Mapper{cfg: cfg, woke: make(chan struct{}, 1), now: Status{State: Searching}}
+}
+
+// Woke has the router asked again: while this laptop slept, its clock for that stood still, and leases ended.
+func (m *Mapper) Woke() {
+	select {
+	case m.woke <- struct{}{}:
+	default:
+	}
+}
 
 const (
 	lease = 2 * time.Hour // a laptop that does nothing is woken by this once an hour
@@ -82,6 +94,7 @@ const (
 	settle                = 2 * time.Second        // after a change of this laptop's networks: those that follow cost nothing
 	askTimeout            = 10 * time.Second       // of all that is asked of a router at once
 	endTimeout            = 2 * time.Second
+	mostWhy               = 200 // bytes of why a router maps no port
 )
 
 // Status is how it stands now.
@@ -187,7 +200,7 @@ func (m *Mapper) Run(ctx context.Context) error {
 	}
 }
 
-// wait waits for the time, or until another way leads to the router.
+// wait waits for the time, or until another way leads to the router, or this laptop woke.
 func (m *Mapper) wait(ctx context.Context, at way, changed <-chan struct{}, pause time.Duration) (moved bool, err error) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -197,6 +210,8 @@ func (m *Mapper) wait(ctx context.Context, at way, changed <-chan struct{}, paus
 			return false, nil
 		case <-timer.C:
 			return false, nil
+		case <-m.woke:
+			return true, nil
 		case _, ok := <-changed:
 			if !ok {
 				return false, errors.New("port mapping: the kernel does not tell of changes any more")
@@ -233,12 +248,22 @@ func (m *Mapper) ask(ctx context.Context, at way, held mapper) (mapper, Status, 
 			}
 			return r, s, renew
 		}
-		s = Status{State: Refused, Router: at.router, By: r.by(), Why: err.Error()}
+		s = Status{State: Refused, Router: at.router, By: r.by(), Why: whyOf(err)}
 	}
 	if s.State == NoRouter {
 		s.Why = errNoAnswer.Error()
 	}
 	return nil, s, 0
+}
+
+// whyOf is an error for people, in which a router may have put what it likes: one short line of it is kept.
+func whyOf(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, err.Error()[:min(len(err.Error()), mostWhy)])
 }
 
 // shared are the addresses that carriers have behind their routers (RFC 6598).
@@ -247,8 +272,8 @@ var shared = netip.MustParsePrefix("100.64.0.0/10")
 // all has a router map every port, or none.
 func (m *Mapper) all(ctx context.Context, r mapper) (mapped []Mapping, renew time.Duration, err error) {
 	outside, err := r.external(ctx)
-	if err == nil && (!outside.IsGlobalUnicast() || outside.IsLoopback()) {
-		err = fmt.Errorf("the router has no address outside: it says %s", outside)
+	if err == nil && (!outside.Is4() || !outside.IsGlobalUnicast()) { // of IPv6 the text may have a zone, which may be anything
+		err = fmt.Errorf("the router has no IPv4 address outside: it says %s", outside)
 	}
 	if err != nil {
 		return nil, 0, err

@@ -1,10 +1,14 @@
 package portmap
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -56,6 +60,8 @@ func TestOfARouterThatRefusesOnePortNoneIsKept(t *testing.T) {
 		"it refuses":         {outside: "203.0.113.7", lasts: time.Hour, refuses: TCP},
 		"it has no address":  {outside: "0.0.0.0", lasts: time.Hour},
 		"it names this host": {outside: "127.0.0.1", lasts: time.Hour},
+		"it has IPv6 alone":  {outside: "2001:db8::7", lasts: time.Hour},
+		"it says more lines": {outside: "2001:db8::7%a\nmapped 198.51.100.1:22", lasts: time.Hour},
 		"for a second":       {outside: "203.0.113.7", lasts: time.Second},
 	} {
 		r.mapped = map[Port]uint16{}
@@ -71,5 +77,52 @@ func TestARouterBehindAnotherIsSaid(t *testing.T) {
 		if s, _ := asked(&router{outside: outside, lasts: time.Hour}); s.State != Nested || len(s.Mappings) != 2 {
 			t.Errorf("%s: %+v", outside, s)
 		}
+	}
+}
+
+// TestWhatARouterSaysIsOneShortLine: an answer may have 256 KiB of anything, and goes to the log and to kith doctor.
+func TestWhatARouterSaysIsOneShortLine(t *testing.T) {
+	for _, hostile := range []string{strings.Repeat("x", mostAnswer), "no\n\u009b31m\u202emore", "\xff\xfe"} {
+		got := whyOf(errors.New(hostile))
+		if len(got) == 0 || len(got) > mostWhy || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("%d bytes: %q", len(got), got[:min(len(got), mostWhy)])
+		}
+	}
+}
+
+// FuzzADeviceDescribed: whatever a router says of itself, nothing but the router is asked, and nobody is harmed by it.
+func FuzzADeviceDescribed(f *testing.F) {
+	f.Add([]byte(`<root xmlns="urn:schemas-upnp-org:device-1-0"><URLBase>http://198.51.100.1/</URLBase><device><deviceType>urn:schemas-upnp-org:device:InternetGatewayDevice:1</deviceType>
+		<serviceList><service><serviceType>urn:schemas-upnp-org:service:WANIPConnection:1</serviceType><controlURL>/control</controlURL></service></serviceList></device></root>`))
+	f.Add([]byte("<a><a>"))
+	at := way{router: netip.MustParseAddr("192.0.2.1"), own: netip.MustParseAddr("192.0.2.2")}
+	where := &url.URL{Scheme: "http", Host: "192.0.2.1:5000", Path: "/"}
+	f.Fuzz(func(_ *testing.T, body []byte) {
+		_, _ = described(bytes.NewReader(body), where, &http.Client{Transport: only(at)})
+	})
+}
+
+// FuzzASearchAnswered: a datagram of the router's is an answer that names a place, or nothing.
+func FuzzASearchAnswered(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 200 OK\r\nST: " + igd + "\r\nLOCATION: http://192.0.2.1/\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"))
+	f.Fuzz(func(t *testing.T, datagram []byte) {
+		if resp, err := answered(datagram, nil); err == nil && resp == nil {
+			t.Fatal("neither an answer nor none")
+		} else if err == nil {
+			_, _ = resp.Location()
+		}
+	})
+}
+
+// TestAfterSleepTheRouterIsAskedAgain: its leases may have ended, and the time until they are renewed did not pass meanwhile.
+func TestAfterSleepTheRouterIsAskedAgain(t *testing.T) {
+	m := New(Config{Ports: both, Log: slog.New(slog.DiscardHandler)})
+	m.Woke()
+	m.Woke() // nobody took the first one yet
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if moved, err := m.wait(ctx, way{}, nil, time.Hour); err != nil || !moved {
+		t.Errorf("%t, %v", moved, err)
 	}
 }

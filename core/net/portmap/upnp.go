@@ -83,8 +83,13 @@ func device(ctx context.Context, at way, where *url.URL) (connection, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the router answers %s", resp.Status)
 	}
+	return described(resp.Body, where, client)
+}
+
+// described is the service that maps ports, of those that a router describes.
+func described(body io.Reader, where *url.URL, client *http.Client) (connection, error) {
 	var root goupnp.RootDevice
-	doc := xml.NewDecoder(resp.Body)
+	doc := xml.NewDecoder(body)
 	doc.DefaultSpace = goupnp.DeviceXMLNamespace
 	if err := doc.Decode(&root); err != nil {
 		return nil, err
@@ -112,7 +117,8 @@ func (d gatewayDevice) external(ctx context.Context) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return netip.ParseAddr(strings.TrimSpace(text))
+	a, err := netip.ParseAddr(strings.TrimSpace(text))
+	return a.Unmap(), err
 }
 
 // add takes another port when one is taken, which routers say in many ways.
@@ -167,7 +173,7 @@ func (s search) DoWithContext(req *http.Request, sends int) (list []*http.Respon
 		if from.Addr().Unmap() != s.at.router {
 			continue
 		}
-		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(bytes.Clone(buf[:n]))), req)
+		resp, err := answered(buf[:n], req)
 		if err != nil {
 			continue
 		}
@@ -177,6 +183,11 @@ func (s search) DoWithContext(req *http.Request, sends int) (list []*http.Respon
 		}
 	}
 	return list, nil
+}
+
+// answered reads a datagram.
+func answered(datagram []byte, req *http.Request) (*http.Response, error) {
+	return http.ReadResponse(bufio.NewReader(bytes.NewReader(bytes.Clone(datagram))), req)
 }
 
 // only lets requests to the router alone pass, and so much of its answers.
