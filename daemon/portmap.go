@@ -17,6 +17,9 @@ func (d *Daemon) makePortMapping() {
 		ports = append(ports, portmap.Port{Protocol: portmap.TCP, Number: d.cfg.PeerAPIPort})
 	}
 	if len(ports) == 0 {
+		if d.cfg.PortMapping != config.PortMappingNone {
+			d.log.Warn("no router is asked to map a port: without a Kubernetes there are no tunnels", "portMapping", d.cfg.PortMapping)
+		}
 		return
 	}
 	d.ports = portmap.New(portmap.Config{Ports: ports, Kernel: &d.kernel, Changed: d.changed.Notify, Log: d.log})
