@@ -77,6 +77,29 @@ func TestASeriesIsThreePackets(t *testing.T) {
 	}
 }
 
+// An error says that no packet went out, so that who counts them can take a time back; a network that fails does not hinder another.
+func TestAnErrorSaysThatNothingWasSent(t *testing.T) {
+	lo, foreign := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("203.0.113.0/24")
+	gone := Device{Name: "eth9", Networks: []netip.Prefix{foreign}, addrs: []netip.Addr{netip.MustParseAddr("203.0.113.9")}} // an address that is not this machine's any more
+	works := Device{Name: "lo", Networks: []netip.Prefix{lo}, addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	for what, tt := range map[string]struct {
+		from []Device
+		sent bool
+	}{
+		"none works": {[]Device{gone}, false}, "the second works": {[]Device{gone, works}, true}, "the first works": {[]Device{works, gone}, true},
+	} {
+		if err := Send(t.Context(), tt.from, mac, []netip.Prefix{lo, foreign}); (err == nil) != tt.sent || errors.Is(err, ErrElsewhere) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), pause/2)
+	defer cancel()
+	if err := Send(ctx, []Device{works}, mac, []netip.Prefix{lo}); err != nil {
+		t.Errorf("ended after the first packet: %v", err)
+	}
+}
+
 func TestDevicesThatAreGoneAreLeftOut(t *testing.T) {
 	list, err := Devices([]string{"lo", "none-such"}) // no address of Ethernet; none at all
 	if err != nil || len(list) != 0 {

@@ -292,6 +292,9 @@ func (w *Waking) wake(ctx context.Context, a *asleep, pods []*corev1.Pod, byHand
 
 // done says that packets were sent, where that was not said before.
 func (w *Waking) done(a *asleep, sent func() error) error {
+	w.mu.Lock()
+	delete(w.refused, a.peer.Name)
+	w.mu.Unlock()
 	if a.is.State == v1alpha1.WakeSent {
 		return nil
 	}
