@@ -106,6 +106,11 @@ func report(dir, reasonsFile, out string) error {
 	if bad := unexplained(all, table); len(bad) > 0 {
 		return fmt.Errorf("%d tests failed that %s gives no reason for:\n  %s", len(bad), reasonsFile, strings.Join(bad, "\n  "))
 	}
+	for _, r := range further {
+		if bad := setNamed(r.name).short(r); len(bad) > 0 {
+			return fmt.Errorf("what has to pass did not, and a reason does not excuse it:\n  %s", strings.Join(bad, "\n  "))
+		}
+	}
 	if out == "" {
 		return nil
 	}

@@ -8,11 +8,14 @@ import (
 	"strings"
 )
 
-// groups are the table's rows. A test may be in more than one.
-var groups = []struct {
+// group is a row of a table.
+type group struct {
 	title string
 	has   func(name string) bool
-}{
+}
+
+// groups are the conformance tests' rows. A test may be in more than one.
+var groups = []group{
 	{"NodeConformance", func(n string) bool { return strings.Contains(n, "[NodeConformance]") }},
 	{"Conformance, sig-apps", conformance("sig-apps")},
 	{"Conformance, sig-network", conformance("sig-network")},
@@ -48,7 +51,11 @@ func (r *results) count(has func(string) bool) (c count) {
 
 func counts(w io.Writer, runs []*results) {
 	for _, r := range runs {
-		for _, g := range groups {
+		rows := groups
+		if s := setNamed(r.name); s != nil && s.groups != nil {
+			rows = s.groups
+		}
+		for _, g := range rows {
 			c := r.count(g.has)
 			fmt.Fprintf(w, "%-7s %-26s %3d passed (%d when run again), %d failed, %d skipped\n", r.name, g.title, c.passed, c.again, c.failed, c.skipped)
 		}

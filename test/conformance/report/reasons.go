@@ -14,7 +14,7 @@ type reasons []*reason
 type reason struct {
 	// ID names the reason in messages.
 	ID string `json:"id"`
-	// Runs is abroad, which the further sets are too, home, both, or one set.
+	// Runs is abroad, which the further sets with their pods at a peer are too, home, both, or one set.
 	Runs string `json:"runs"`
 	// Kind is a key of kinds.
 	Kind string `json:"kind"`
@@ -69,7 +69,9 @@ func (r *reason) knowsRuns() bool {
 
 // holds reports whether the reason may be one in that run.
 func (r *reason) holds(run string) bool {
-	return r.Runs == "both" || r.Runs == run || r.Runs == abroad && run != home
+	s := setNamed(run)
+	away := run != home && (s == nil || !s.home)
+	return r.Runs == "both" || r.Runs == run || r.Runs == abroad && away
 }
 
 // of gives the first reason in the table for a test's failure in a run, or nil.

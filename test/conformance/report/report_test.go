@@ -149,6 +149,57 @@ func TestASetIsASectionOfThePageAndLeavesTheOthers(t *testing.T) {
 	}
 }
 
+// Names as ginkgo writes them, with the labels behind.
+const (
+	imports = "An import should be there [Required, ClusterIP]"
+	dns     = "A DNS query of the <service>.<ns> domain [not cluster.local] should answer [Optional, DNS, Headless]"
+)
+
+func TestWhatIsRequiredIsExcusedByNoReason(t *testing.T) {
+	all := "- {id: x, kind: nodes, runs: abroad, why: Of a peer., tests: ['.']}\n"
+	excused := all + "- {id: y, kind: design, runs: mcs, why: It wants one network., tests: ['^A DNS query']}\n"
+	for name, run := range map[string]struct{ cases, asked, table, want string }{
+		"what is optional has a reason":        {passes(imports) + fails(dns), "2", excused, ""},
+		"what is optional has none":            {passes(imports) + fails(dns), "2", all, "gives no reason for:\n  mcs: " + dns},
+		"a reason for what is required":        {fails(imports) + passes(dns), "2", strings.ReplaceAll(excused, "A DNS query", "An import"), imports + " is required"},
+		"what is required skips itself":        {skipsItself(imports) + passes(dns), "2", excused, imports + " is required"},
+		"what is optional skips itself":        {passes(imports) + skipsItself(dns), "2", excused, ""},
+		"a test without a label":               {fails("An import"), "1", strings.ReplaceAll(excused, "A DNS query", "An import"), "An import is required"},
+		"the suite was stopped":                {passes(imports), "2", excused, `"2" tests were asked for, 1 ran`},
+		"nobody knows how many were asked for": {passes(imports), "", excused, `"" tests were asked for, 1 ran`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			table, out := filepath.Join(dir, "reasons.yaml"), filepath.Join(dir, "page.md")
+			write(t, table, run.table)
+			write(t, out, "# Upstream's\n\n<!-- set kubelet -->\n## of a run whose results are elsewhere\n")
+			write(t, filepath.Join(dir, "mcs", "facts"), "version=v1\nsuite=v0.5.2\nasked="+run.asked+"\n")
+			write(t, filepath.Join(dir, "mcs", "1", "junit_01.xml"), junit(strings.ReplaceAll(strings.ReplaceAll(run.cases, "<service>", "&lt;service&gt;"), "<ns>", "&lt;ns&gt;")))
+			err := report(dir, table, out)
+			b, _ := os.ReadFile(out)
+			if !strings.HasPrefix(string(b), "# Upstream's\n\n<!-- set kubelet -->\n## of a run whose results are elsewhere\n") {
+				t.Errorf("what other runs left is not there as it was: %s", b)
+			}
+			if run.want == "" {
+				if err != nil || !strings.Contains(string(b), "Kith v1, the suite v0.5.2.\n") || !strings.Contains(string(b), "\n| required | 1 | 1 | 0 | 0 |\n") {
+					t.Errorf("%v: %s", err, b)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), run.want) {
+				t.Errorf("%v, want %q", err, run.want)
+			}
+			if strings.Contains(string(b), "set mcs") {
+				t.Errorf("a page was written: %s", b)
+			}
+		})
+	}
+}
+
+func skipsItself(name string) string {
+	return `<testcase name="[It] ` + name + `" status="skipped"><skipped message="skipped - This test requires at least 2 clusters"></skipped></testcase>`
+}
+
 func TestFocusFindsExactlyWhatFailed(t *testing.T) {
 	r, err := readRun(abroad, filepath.Join(runs(t), "abroad"))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// The runs of the conformance tests: with their pods at a peer, and on a laptop alone. The further sets (page.go) run abroad.
+// The runs of the conformance tests: with their pods at a peer, and on a laptop alone. The further sets are in sets.go.
 const (
 	abroad = "abroad"
 	home   = "home"
