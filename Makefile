@@ -61,8 +61,8 @@ soak: deps build ## the lab's tests and the long ones: faults at random, cuts, f
 	@scripts/deps.sh packages
 	@scripts/test.sh packages-soak -run TestAnUpgradeFromThePackageBefore
 
-conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty (3 minutes)
-	@scripts/conformance.sh $(if $(SAMPLE),sample,all)
+conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty (3 minutes); MCS=1: those of Multi-Cluster Services
+	@scripts/conformance.sh $(if $(MCS),mcs,$(if $(SAMPLE),sample,all))
 
 fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
 	@scripts/fuzz.sh

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
 # (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
-# usage: conformance.sh [all | build | RUN | again RUN | sample [LIST] | report]
+# usage: conformance.sh [all | build | RUN | again RUN | sample [LIST] | mcs | report]
 # RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps, scheduling; kubelet, which is
 # virtual-kubelet's own tests; and foreign, those of the network with their pods in a cluster that is not Kith's (scripts/foreign.sh).
+# mcs: the conformance suite of Multi-Cluster Services between two laptops, with the report. It is a Go module of upstream's; where go cannot get
+# that, MCS_SUITE names the directory conformance of a checkout of kubernetes-sigs/mcs-api.
 # sample: the tests that LIST names (test/conformance/sample.txt), with every pod at a peer; none of them may fail.
 # again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was. A run may be made in pieces so.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
@@ -66,7 +68,7 @@ until_ok() {
 
 # laptops RUN: the lab that a run wants
 laptops() {
-  if [ "$1" = home ]; then tests_at 1; else tests_at 2; peered; pinned; fi
+  if [ "$1" = home ]; then tests_at 1; else tests_at 2; peered alice bob "${plenty[@]}"; pinned; fi
 }
 # tests_at N: N laptops with the tests' images, and the tests at alice
 tests_at() {
@@ -77,16 +79,17 @@ tests_at() {
 }
 down() { [ -n "${KEEP:-}" ] || lab down; }
 
-# peered: bob hosts for alice
+# peered CONSUMER PROVIDER AMOUNTS: the provider hosts for the consumer
 peered() {
-  local code
-  on alice kith peer bob --cpu 2 --memory 8Gi --pods 110 --ephemeral-storage 20Gi --wait=false
-  until_ok 20 on bob sh -c 'kith requests -o json | grep -q "\"id\""'
-  code=$(on bob kith requests -o json | sed -n 's/.*"code": *"\([0-9]*\)".*/\1/p')
-  on bob kith accept alice --yes
-  [ -z "$code" ] || on alice kith peer bob --code "$code"
-  until_ok 30 on alice kubectl wait --for=condition=Ready node/kith-bob --timeout=1s
+  local consumer=$1 provider=$2 code; shift 2
+  on "$consumer" kith peer "$provider" "$@" --wait=false
+  until_ok 20 on "$provider" sh -c 'kith requests -o json | grep -q "\"id\""'
+  code=$(on "$provider" kith requests -o json | sed -n 's/.*"code": *"\([0-9]*\)".*/\1/p') # the first time
+  on "$provider" kith accept "$consumer" --yes
+  [ -z "$code" ] || on "$consumer" kith peer "$provider" --code "$code"
+  until_ok 30 on "$consumer" kubectl wait --for=condition=Ready "node/kith-$provider" --timeout=1s
 }
+plenty=(--cpu 2 --memory 8Gi --pods 110 --ephemeral-storage 20Gi)
 # pinned: everything that the tests make goes to bob
 pinned() {
   on alice kubectl apply -f - <test/conformance/pin.yaml
@@ -101,7 +104,7 @@ kubelet() {
   mkdir -p "$out"
   program kubelet.test test/conformance/kubelet go test -c -o "$out/kubelet.test"
   lab up 2 --set 'guestImages=["docker.io/library/*"]' --set share=100%
-  peered
+  peered alice bob "${plenty[@]}"
   for image in nginx foo bar baz; do
     on bob ctr --address /run/kith/k8s/containerd/containerd.sock -n k8s.io images tag kith.dev/pause:1 "docker.io/library/$image:latest"
   done
@@ -113,6 +116,79 @@ kubelet() {
   on alice /var/lib/kubelet.test -test.v=test2json -kubeconfig=/var/lib/kith/k8s/admin.kubeconfig -namespace=virtual-kubelet -node=kith-bob |
     go tool test2json >"$dir/1/tests.json" || true # that tests fail is no error of it
   echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)" >"$dir/facts"
+}
+
+# suite: the conformance suite of Multi-Cluster Services, into $out/mcs.test. go holds it against its checksum database.
+suite() {
+  local own=$root/test/conformance/mcs
+  mkdir -p "$out"
+  cp "$own/go.mod" "$out/mcs.mod"
+  cp "$own/go.sum" "$out/mcs.sum"
+  [ -z "${MCS_SUITE:-}" ] || go mod edit -replace="sigs.k8s.io/mcs-api/conformance=$(realpath "$MCS_SUITE")" "$out/mcs.mod"
+  (cd "$own" && go test -modfile="$out/mcs.mod" -mod=mod -c -o "$out/mcs.test" .) || {
+    echo "conformance.sh: cannot build the suite $(suite_version) of sigs.k8s.io/mcs-api/conformance. Where go cannot get that module, give it a directory:" >&2
+    echo "  git clone --branch $(MCS_SUITE='' suite_version) https://github.com/kubernetes-sigs/mcs-api && make conformance MCS=1 MCS_SUITE=\$PWD/mcs-api/conformance" >&2
+    return 1
+  }
+}
+suite_version() {
+  if [ -z "${MCS_SUITE:-}" ]; then
+    sed -n 's|.*sigs.k8s.io/mcs-api/conformance \(v[^ ]*\).*|\1|p' test/conformance/mcs/go.mod
+  elif [ "$(git -C "$MCS_SUITE" rev-parse --show-toplevel 2>/dev/null || true)" != "$root" ]; then
+    git -C "$MCS_SUITE" describe --tags --always --dirty 2>/dev/null || echo 'of unknown version'
+  else
+    echo 'of unknown version'
+  fi
+}
+
+# contexts: a kubeconfig of both clusters for alice. No other machine reaches bob's API server: a port of bob's leads to it while the tests run.
+contexts() {
+  local laptop server
+  echo '{apiVersion: v1, kind: Config, current-context: alice, contexts: ['
+  for laptop in alice bob; do echo "{name: $laptop, context: {cluster: $laptop, user: $laptop}},"; done
+  echo '], clusters: ['
+  for laptop in alice bob; do
+    server=127.0.0.1:6443
+    [ "$laptop" = alice ] || server=$(lab ls | awk '$1 == "bob" { print $3 }'):7443
+    echo "{name: $laptop, cluster: {server: 'https://$server', tls-server-name: kubernetes.default, certificate-authority-data: $(admin "$laptop" .clusters..certificate-authority-data)}},"
+  done
+  echo '], users: ['
+  for laptop in alice bob; do
+    echo "{name: $laptop, user: {client-certificate-data: $(admin "$laptop" .users..client-certificate-data), client-key-data: $(admin "$laptop" .users..client-key-data)}},"
+  done
+  echo ']}'
+}
+admin() { on "$1" kubectl config view --raw -o "jsonpath={$2}"; }
+
+# mcs: the suite, at alice, against both laptops' clusters, each of which provides for the other and has the services of the suite's namespaces in common
+# with it. The pods are at home, so of what is agreed little is used.
+mcs() {
+  local dir=$out/results/mcs laptop began=$SECONDS version few=(--cpu 100m --memory 64Mi --pods 5)
+  version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+  lab up 2 --set share=50% --image "$out/mcs-images.tar"
+  peered alice bob "${few[@]}"
+  peered bob alice "${few[@]}"
+  for laptop in alice bob; do
+    on "$laptop" kith share --services 'mcs-*'
+    until_ok 60 on "$laptop" kubectl get serviceexports,serviceimports -A
+  done
+  on bob socat TCP-LISTEN:7443,reuseaddr,fork TCP:127.0.0.1:6443 </dev/null & # ends with bob
+  contexts | on alice sh -c 'umask 077 && cat >/var/lib/contexts.kubeconfig'
+  until_ok 20 on alice kubectl --kubeconfig=/var/lib/contexts.kubeconfig --context=bob get node bob
+  on alice sh -c 'cat >/var/lib/mcs.test && chmod +x /var/lib/mcs.test && mkdir -p /var/lib/results/1' <"$out/mcs.test"
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  echo "logs: $dir"
+  on alice sh -c 'cd /var/lib/results/1 && exec /var/lib/mcs.test -kubeconfig=/var/lib/contexts.kubeconfig -contexts=alice,bob \
+    -ginkgo.v -ginkgo.no-color -ginkgo.timeout=30m -ginkgo.junit-report=junit_01.xml' 2>&1 |
+    tee "$dir/1.log" | grep --line-buffered -E '^(Will run|Ran |. \[|  \[(FAILED|TIMEDOUT))' || true # the report says what it means that tests fail
+  fetch "$dir"
+  {
+    echo "version=$version"
+    echo "suite=$(suite_version)"
+    echo "asked=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir/1.log")"
+    echo "minutes=$(((SECONDS - began + 30) / 60))"
+  } >"$dir/facts"
 }
 
 # pass NUMBER PROCESSES GINKGO-FLAGS... : one run of e2e.test; that tests fail is no error of it. The log has everything.
@@ -200,6 +276,14 @@ case ${1:-all} in
     trap down EXIT
     kubelet
     ;;
+  mcs)
+    scripts/deps.sh conformance
+    suite
+    go run ./test/conformance/images -mcs -out "$out/mcs-images.tar"
+    trap down EXIT
+    mcs
+    "$0" report
+    ;;
   sample)
     build
     trap down EXIT
@@ -214,5 +298,5 @@ case ${1:-all} in
     go build -o "$out/report" ./test/conformance/report
     "$out/report" -out docs/conformance.md "$out/results"
     ;;
-  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling kubelet foreign again sample report)" >&2; exit 2 ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home networkpolicy node apps scheduling kubelet foreign mcs again sample report)" >&2; exit 2 ;;
 esac

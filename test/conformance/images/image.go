@@ -106,6 +106,35 @@ func images(programs, sources string) ([]image, error) {
 	}, failed
 }
 
+// mcsImages are those of the conformance suite of mcs-api: one answers, and its pods' shell tells it what; the other asks, by names and by addresses. The
+// tags are those of conformance/k8s_objects.go of the suite.
+func mcsImages() ([]image, error) {
+	box, err := busybox()
+	if err != nil {
+		return nil, err
+	}
+	answers, err := hostPrograms("socat")
+	if err != nil {
+		return nil, err
+	}
+	asks, err := hostPrograms("bash", "curl", "dig", "nslookup", "host", "nc.openbsd", "ip")
+	if err != nil {
+		return nil, err
+	}
+	asks.link("/usr/bin/nc", "nc.openbsd")
+	asks.link("/usr/bin/sh", "bash") // busybox's takes its own nc and nslookup
+	var of [3]v1.Layer
+	for i, r := range []root{box, answers, asks} {
+		if of[i], err = r.layer(); err != nil {
+			return nil, err
+		}
+	}
+	return []image{
+		{[]string{"docker.io/alpine/socat:1.7.4.4"}, []v1.Layer{of[0], of[1]}, v1.Config{Entrypoint: []string{"socat"}}},
+		{[]string{"docker.io/nicolaka/netshoot:v0.15"}, []v1.Layer{of[0], of[2]}, v1.Config{Cmd: []string{"bash"}}},
+	}, nil
+}
+
 // layer is the file system as a layer of an image.
 func (r root) layer() (v1.Layer, error) {
 	files, err := r.tar()

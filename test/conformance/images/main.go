@@ -12,9 +12,14 @@ import (
 func main() {
 	programs := flag.String("programs", "", "`directory` of agnhost, nnp, regression-issue-74839 and pause, static")
 	kubernetes := flag.String("kubernetes", "", "`directory` of the module k8s.io/kubernetes")
+	mcs := flag.Bool("mcs", false, "those of the tests of Multi-Cluster Services instead, which need nothing that is built")
 	out := flag.String("out", "", "`archive` to write")
 	flag.Parse()
-	all, err := images(*programs, filepath.Join(*kubernetes, "test", "images"))
+	of := func() ([]image, error) { return images(*programs, filepath.Join(*kubernetes, "test", "images")) }
+	if *mcs {
+		of = mcsImages
+	}
+	all, err := of()
 	if err == nil {
 		err = write(all, *out)
 	}

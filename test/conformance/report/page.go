@@ -73,6 +73,7 @@ at alice with every pod of theirs at bob (abroad). There, an admission policy of
 
 ` + "`make conformance SAMPLE=1`" + ` runs twenty of them abroad (test/conformance/sample.txt), within four minutes, which CI does for each change; the first time
 some minutes more go by while the tests are compiled. Further sets of upstream's tests were run abroad, too: they are at the end of this page.
+` + "`make conformance MCS=1`" + ` runs the conformance suite of Multi-Cluster Services between two laptops, and puts what comes of it there as well.
 
 `
 
