@@ -5,7 +5,7 @@
 # RUN: abroad, home, or one of the further sets, all with every pod at a peer: networkpolicy, node, apps, scheduling; kubelet, which is
 # virtual-kubelet's own tests; and foreign, those of the network with their pods in a cluster that is not Kith's (scripts/foreign.sh).
 # mcs: the conformance suite of Multi-Cluster Services between two laptops, with the report. It is a Go module of upstream's; where go cannot get
-# that, MCS_SUITE names the directory conformance of a checkout of kubernetes-sigs/mcs-api.
+# that, MCS_SUITE names the directory conformance of a checkout of kubernetes-sigs/mcs-api; of one that is no checkout MCS_VERSION says what it is.
 # sample: the tests that LIST names (test/conformance/sample.txt), with every pod at a peer; none of them may fail.
 # again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was. A run may be made in pieces so.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
@@ -132,7 +132,9 @@ suite() {
   }
 }
 suite_version() {
-  if [ -z "${MCS_SUITE:-}" ]; then
+  if [ -n "${MCS_SUITE:-}" ] && [ -n "${MCS_VERSION:-}" ]; then
+    echo "$MCS_VERSION"
+  elif [ -z "${MCS_SUITE:-}" ]; then
     sed -n 's|.*sigs.k8s.io/mcs-api/conformance \(v[^ ]*\).*|\1|p' test/conformance/mcs/go.mod
   elif [ "$(git -C "$MCS_SUITE" rev-parse --show-toplevel 2>/dev/null || true)" != "$root" ]; then
     git -C "$MCS_SUITE" describe --tags --always --dirty 2>/dev/null || echo 'of unknown version'
