@@ -121,9 +121,10 @@ func (m *mover) restart() {
 			return errors.Join(count(), unless(m, func() error { return c.Patch(ctx, o, p, opts...) }))
 		},
 	})
-	again := *m.home.Controller
-	again.client = c
-	m.moves = NewMover(&again)
+	was := m.home.Controller
+	again := New(c, was.fresh, was.peers, was.node, was.log)
+	again.events = was.events
+	m.moves = NewMover(again)
 }
 
 // unless the power is lost, a request is answered.
