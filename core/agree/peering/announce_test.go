@@ -82,6 +82,55 @@ func TestWhoTurnsOverInItsSleepIsAwakeUntilItsStreamEnds(t *testing.T) {
 	})
 }
 
+// A notice of something else, as of a receipt that was under way, does not wake who said that it goes to sleep, nor take its word back; its end does.
+func TestANoticeOfSomethingElseWakesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
+		id := identity.ID{1}
+		c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
+		c.Set([]Target{{ID: id}})
+		one := c.all[id]
+		one.set(func(now *Contact) { now.State = presence.Reachable })
+		watch := &watchdog{ask: func() error { return nil }}
+		var word string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			word, _ = one.listen(ctx, s, watch)
+		}()
+		says := func(line string, want presence.State, kept bool) {
+			t.Helper()
+			fmt.Fprintln(w, line)
+			synctest.Wait()
+			if got := state(c, id); got.State != want || (got.LastWord != nil) != kept {
+				t.Errorf("after %s: %+v", line, got)
+			}
+		}
+		says(`{"notice":{"type":"suspending","wake":{"document":"e30="}}}`, presence.Suspended, true)
+		for _, line := range []string{`{"notice":{"type":"receipt"}}`, `{"notice":{"type":"contract-lowered"}}`, `{"notice":{"type":"not known here"}}`} {
+			says(`{"beat":{}}`, presence.Suspended, true)
+			says(line, presence.Suspended, true)
+		}
+		for range heartbeatsToSleep - 3 {
+			says(`{"beat":{}}`, presence.Suspended, true)
+		}
+		says(`{"beat":{}}`, presence.Reachable, false) // it beats on, notices between or not
+		time.Sleep(doubted)
+		says(`{"notice":{"type":"suspending","wake":{"document":"e30="}}}`, presence.Suspended, true)
+		says(`{"notice":{"type":"receipt"}}`, presence.Suspended, true)
+		says(`{"notice":{"type":"bye"}}`, presence.Suspended, false)
+		<-done
+		if one.gone(t.Context(), io.EOF, word); state(c, id).State != presence.Unreachable {
+			t.Errorf("its daemon ended: %+v", state(c, id))
+		}
+		watch.end()
+		s.close()
+		c.Set(nil)
+	})
+}
+
 // That nobody answers where one went to sleep is no news; that it ended, or is somebody else, is.
 func TestOneThatSleepsStaysAsleepUntilMoreIsKnown(t *testing.T) {
 	id := identity.ID{1}

@@ -160,12 +160,12 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 			continue
 		}
 		n := *l.Notice
-		beats = 0
 		switch n.Type {
-		case NoticeBye:
+		case NoticeBye: // its machine is not known to sleep, and what it said of waking it counts no more
 			lastWord = "kithd ended there"
+			one.set(func(now *Contact) { now.LastWord = nil })
 		case NoticeSuspending:
-			lastWord = wentToSleep
+			lastWord, beats = wentToSleep, 0
 			one.set(func(now *Contact) {
 				now.LastWord = n.Wake
 				if now.State == presence.Reachable && time.Since(one.woken) < doubted {
@@ -173,7 +173,7 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 				}
 				now.State, now.Cause, now.Why, now.Asleep, now.Heard = presence.Suspended, "", wentToSleep, false, time.Now()
 			})
-		default:
+		case NoticeAwake: // no other notice says that: one may have been on its way when the peer went to sleep
 			lastWord = ""
 			one.awake()
 		}
