@@ -150,9 +150,11 @@ func TestOneThatSleepsStaysAsleepUntilMoreIsKnown(t *testing.T) {
 		"somebody else answers":     {&identity.MismatchError{}, "", presence.Unreachable, presence.OtherKey, lost(&identity.MismatchError{}, "")},
 		"it speaks another version": {&Problem{Code: CodeVersion, Message: "v9"}, "", presence.Unreachable, presence.OtherVersion, lost(&Problem{Code: CodeVersion, Message: "v9"}, "")},
 	} {
-		one.set(func(now *Contact) { now.State, now.Cause, now.Why = presence.Suspended, "", wentToSleep })
+		one.set(func(now *Contact) {
+			now.State, now.Cause, now.Why, now.Clock = presence.Suspended, "", wentToSleep, time.Hour
+		})
 		one.gone(t.Context(), end.err, end.word)
-		if got := state(c, id); got.State != end.state || got.Cause != end.cause || got.Why != end.why {
+		if got := state(c, id); (got.Clock == time.Hour) != (end.state == presence.Suspended) || got.State != end.state || got.Cause != end.cause || got.Why != end.why {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}

@@ -237,7 +237,10 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		case errors.Is(err, &Problem{Code: CodeVersion}):
 			now.State, now.Cause, now.Why = presence.Unreachable, presence.OtherVersion, lost(err, lastWord)
 		}
-		now.Clock, one.conn, now.By, now.Relays = 0, nil, "", false
+		if now.State != presence.Suspended { // its last word is read by its clock
+			now.Clock = 0
+		}
+		one.conn, now.By, now.Relays = nil, "", false
 	})
 }
 

@@ -60,7 +60,7 @@ type Contact struct {
 	Relays  bool           // it passes connections on
 	// LastWord is what it said, when it said that it goes to sleep, on whether it may be woken: a wake.Word, which was not looked at. Nil when it is awake.
 	LastWord *canonical.Signed
-	Clock    time.Duration // how far its clock is ahead of this one, to within a second, when the connection began; zero without one
+	Clock    time.Duration // how far its clock is ahead of this one, to within a second, when the connection began; zero without one, but for one that sleeps
 }
 
 // Heard is a notice with whose it is.
