@@ -118,7 +118,7 @@ func (w *Waking) Woke() {
 			by = name
 		}
 	}
-	w.before = nil
+	w.before, w.back = nil, time.Now()
 	if by == "" || !w.grants() {
 		return
 	}

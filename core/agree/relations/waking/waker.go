@@ -18,6 +18,7 @@ import (
 
 	"kith.dev/core/agree/ledger"
 	"kith.dev/core/agree/peering"
+	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/record"
 	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/api"
@@ -36,6 +37,8 @@ const (
 	again = 10 * time.Minute
 	// elsewhere is the pause after nobody was on its network who would wake it; it doubles with each time that those who were asked all refuse.
 	elsewhere = 2 * time.Minute
+	// missed is for how long a word counts that was said before this machine was away itself: a night. Its owner may have slept anew since, on battery.
+	missed = day
 	// maxTold bounds the pods that an event is written for.
 	maxTold = 20
 )
@@ -47,6 +50,7 @@ type asleep struct {
 	is   *v1alpha1.WakeStatus // a copy; never nil
 	word wake.Word
 	most int64 // times a day
+	seen bool  // this machine was there since it went to sleep, and would have seen that it was awake
 }
 
 // Reconcile looks at one peer.
@@ -114,17 +118,11 @@ func (w *Waking) follow(ctx context.Context, name string) (*asleep, error) {
 	if there.Reachable() {
 		return nil, w.awake(ctx, a)
 	}
-	if s := there.LastWord; s != nil && !slices.Equal(s.Document, a.is.Document) {
-		_, err := w.read(peer, *s)
-		if err != nil {
-			w.Log.Warn("the last word of a peer on how it is woken is not its own", "peer", name, "err", err)
-		} else {
-			a.is.Document, a.is.Signature = s.Document, s.Signature
-			a.is.State, a.is.Message, a.is.Since = "", "", nil
-			if a.ctr, err = w.put(ctx, ctr, a.is); err != nil {
-				return nil, err
-			}
+	if there.State == presence.Suspended { // else nothing is known of this sleep, and what was said before a restart here stands
+		if err := w.hear(ctx, a, there.LastWord); err != nil {
+			return nil, err
 		}
+		a.seen = !there.Since.Before(w.returned())
 	}
 	if len(a.is.Document) == 0 {
 		return nil, nil
@@ -137,6 +135,37 @@ func (w *Waking) follow(ctx context.Context, name string) (*asleep, error) {
 		a.most = min(term, word.PerDay)
 	}
 	return a, nil
+}
+
+// hear keeps what a peer said before the sleep that it is in. Where that is nothing, what it said before another sleep counts no more.
+func (w *Waking) hear(ctx context.Context, a *asleep, said *canonical.Signed) (err error) {
+	var word canonical.Signed
+	if said != nil {
+		word = *said
+	}
+	if slices.Equal(word.Document, a.is.Document) {
+		return nil
+	}
+	if said != nil {
+		if _, err := w.read(a.peer, word); err != nil {
+			w.Log.Warn("the last word of a peer on how it is woken is not its own", "peer", a.peer.Name, "err", err)
+			word = canonical.Signed{}
+		}
+	}
+	if len(word.Document)+len(a.is.Document) == 0 {
+		return nil
+	}
+	a.is.Document, a.is.Signature = word.Document, word.Signature
+	a.is.State, a.is.Message, a.is.Since = "", "", nil
+	a.ctr, err = w.put(ctx, a.ctr, a.is)
+	return err
+}
+
+// returned is when this machine was away last: it may have missed that a peer was awake, and what it said when it went to sleep again.
+func (w *Waking) returned() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.back
 }
 
 // read reads a word of a peer that is said to this cluster.
@@ -211,6 +240,8 @@ func (a *asleep) may(now time.Time) (state v1alpha1.WakeState, why string, until
 	switch {
 	case !now.Before(a.word.Until):
 		return v1alpha1.WakeExpired, fmt.Sprintf("%s could be woken until %s", name, clock(a.word.Until)), time.Time{}
+	case !a.seen && !now.Before(a.word.Issued.Add(missed)):
+		return v1alpha1.WakeExpired, fmt.Sprintf("%s went to sleep at %s, and this laptop was away since: it may have been awake, and sleep on battery", name, clock(a.word.Issued)), time.Time{}
 	case now.Before(from):
 		return v1alpha1.WakeSpent, fmt.Sprintf("%s was woken %s already, as agreed; it may be woken again after %s", name, api.WakeWords(int32(a.most)), clock(from)), from
 	}

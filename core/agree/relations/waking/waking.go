@@ -61,12 +61,13 @@ type Waking struct {
 	refused map[string]int                // how often in a row all those refused that were asked to wake a peer, by its name
 	before  map[string]int64              // how often devices had woken this machine when it was suspended
 	unsaid  *time.Timer                   // until the owner is told that nobody says who woke this machine
+	back    time.Time                     // when this process began, or this machine was awake again
 	doing   sync.Mutex                    // one machine is woken at a time
 }
 
 // New makes a Waking.
 func New(cfg Config) *Waking {
-	w := &Waking{Config: cfg, pokes: make(chan event.GenericEvent, 64), lent: map[identity.ID][]time.Time{}, told: map[string]map[types.UID]bool{}, refused: map[string]int{}}
+	w := &Waking{Config: cfg, pokes: make(chan event.GenericEvent, 64), lent: map[identity.ID][]time.Time{}, told: map[string]map[types.UID]bool{}, refused: map[string]int{}, back: time.Now()}
 	if w.Send == nil {
 		w.Send = wol.Send
 	}

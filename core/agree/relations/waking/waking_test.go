@@ -187,7 +187,7 @@ func TestAWordThatIsNotThePeersIsNone(t *testing.T) {
 		if _, err := alice.put(t.Context(), ctr, &v1alpha1.WakeStatus{Document: other.Document, Signature: other.Signature}); err != nil {
 			t.Fatal(err)
 		}
-		alice.sleeps("carol", nil)
+		alice.there["carol"] = peering.Contact{Presence: presence.Presence{State: presence.Unreachable}}
 		alice.runs("carol", time.Hour)
 		if len(alice.sent) != 0 {
 			t.Error("woken by a word of the status that is another's")
@@ -230,6 +230,45 @@ func TestALastWordOutlastsARestart(t *testing.T) {
 			t.Errorf("%+v, sent %v", is, alice.sent)
 		}
 	})
+}
+
+// A word of one sleep wakes nobody in another: where nothing was said before that, or where it may have gone unseen.
+func TestALastWordIsOfOneSleep(t *testing.T) {
+	away := peering.Contact{Presence: presence.Presence{State: presence.Unreachable}}
+	for what, tt := range map[string]struct {
+		then  func(alice *world)
+		after time.Duration
+		state v1alpha1.WakeState
+		sent  int
+	}{
+		"the same sleep, for long":        {func(*world) {}, 3 * day, v1alpha1.WakeSent, 1},
+		"it slept anew, without a word":   {func(alice *world) { alice.sleeps("carol", nil) }, 0, "", 0},
+		"without one that can be read":    {func(alice *world) { alice.sleeps("carol", &canonical.Signed{Document: []byte("{}")}) }, 0, "", 0},
+		"home was started anew, at once":  {func(alice *world) { alice.restart(); alice.there["carol"] = away }, time.Hour, v1alpha1.WakeSent, 1},
+		"home was started anew, and late": {func(alice *world) { alice.restart(); alice.there["carol"] = away }, missed, v1alpha1.WakeExpired, 0},
+		"home slept a night":              {func(alice *world) { time.Sleep(9 * time.Hour); alice.Woke() }, 0, v1alpha1.WakeSent, 1},
+		"home slept for long":             {func(alice *world) { time.Sleep(2 * day); alice.Woke() }, 0, v1alpha1.WakeExpired, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				alice, carol := pair(t, 3, 3)
+				alice.sleeps("carol", carol.lastWord(alice))
+				alice.runs("carol", time.Second)
+				if len(alice.status("carol", v1alpha1.RoleConsumer).Document) == 0 {
+					t.Fatal("its word is not kept")
+				}
+				time.Sleep(time.Second)
+				tt.then(alice)
+				time.Sleep(tt.after)
+				alice.waits("web")
+				alice.runs("carol", time.Minute)
+				is := alice.status("carol", v1alpha1.RoleConsumer)
+				if is.State != tt.state || len(alice.sent) != tt.sent || (len(is.Document) == 0) != (tt.state == "") {
+					t.Errorf("sent %v, %+v", alice.sent, is)
+				}
+			})
+		})
+	}
 }
 
 func TestTheSleeperCountsWhoWokeIt(t *testing.T) {
