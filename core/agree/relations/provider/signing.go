@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/agree/ledger"
@@ -205,7 +206,11 @@ func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peerin
 	if err != nil {
 		return err
 	}
+	var woken []metav1.Time
 	for _, old := range now.With(peer.Name, v1alpha1.RoleProvider) { // a consumer that lost its memory asks anew: what it had ends
+		if is := old.Status.Wake; is != nil {
+			woken = append(woken, is.Times...)
+		}
 		if on.old != nil && old.Name == on.old.Name {
 			continue
 		}
@@ -221,6 +226,9 @@ func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peerin
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
 	if on.old == nil {
+		if err := p.wokenAlready(ctx, ctr, woken); err != nil {
+			return err
+		}
 		if err := p.welcome(ctx, peer, ctr); err != nil {
 			return err
 		}
@@ -242,6 +250,25 @@ func (p *Provider) keep(ctx context.Context, now *ledger.Snapshot, caller peerin
 		signedNow.Reason = api.ReasonRenewed
 	}
 	p.Announce(signedNow)
+	return nil
+}
+
+// wokenAlready has a new contract begin with how often its consumer woke this machine under those before it: who asks anew may not do so more often.
+func (p *Provider) wokenAlready(ctx context.Context, ctr *v1alpha1.Contract, times []metav1.Time) error {
+	now := time.Now()
+	times = slices.DeleteFunc(times, func(t metav1.Time) bool { return now.Sub(t.Time) >= 24*time.Hour })
+	if len(times) == 0 {
+		return nil
+	}
+	slices.SortFunc(times, func(a, b metav1.Time) int { return a.Compare(b.Time) })
+	before := ctr.DeepCopy()
+	ctr.Status.Wake = &v1alpha1.WakeStatus{Times: slices.CompactFunc(times, func(a, b metav1.Time) bool { return a.Equal(&b) })}
+	if over := len(ctr.Status.Wake.Times) - contract.MaxWake; over > 0 {
+		ctr.Status.Wake.Times = ctr.Status.Wake.Times[over:]
+	}
+	if err := p.Client.Status().Patch(ctx, ctr, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("keep how often %s woke this laptop: %w", ctr.Spec.Peer, err)
+	}
 	return nil
 }
 

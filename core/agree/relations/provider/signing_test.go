@@ -355,6 +355,38 @@ func TestWhoAsksAnewLosesWhatItHad(t *testing.T) {
 	}
 }
 
+// Who asks anew has woken this laptop as often as before: also by a contract that is about to end, each time once, and by none of days ago.
+func TestWhoAsksAnewHasWokenAsOftenAsBefore(t *testing.T) {
+	d, alice := newWorld(t), load(t)
+	amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+	now := time.Now().Truncate(time.Second)
+	for i, want := range []int{0, 2, 2} {
+		d.saysYes(t, alice, amounts)
+		doc := d.document(alice, amounts)
+		if _, _, err := d.signs(t, alice, doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, ctr := range d.signedOnes(t) {
+			if ctr.Spec.ID != doc.ID {
+				continue
+			}
+			var times []metav1.Time
+			if is := ctr.Status.Wake; is != nil {
+				times = is.Times
+			}
+			if len(times) != want || want > 0 && !times[0].Before(&times[1]) {
+				t.Errorf("contract %d begins with %v", i+1, times)
+			}
+			if i == 0 {
+				ctr.Status.Wake = &v1alpha1.WakeStatus{Times: []metav1.Time{{Time: now.Add(-25 * time.Hour)}, {Time: now.Add(-2 * time.Hour)}, {Time: now.Add(-time.Hour)}}}
+				if err := d.client.Status().Update(t.Context(), &ctr); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
 // inMode is a laptop's mode.
 type inMode struct {
 	company string
