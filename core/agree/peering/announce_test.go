@@ -26,6 +26,9 @@ func TestWhoGoesToSleepIsAsleepAtOnceAndBackByItsWord(t *testing.T) {
 	if got.Why != wentToSleep || got.Heard.IsZero() || got.Works() || !presence.Node.Over(got.Presence, time.Now()) {
 		t.Errorf("%+v", got)
 	}
+	if !got.Reached.IsValid() || got.Reached.String() != first.addr {
+		t.Errorf("reached at %s, want %s", got.Reached, first.addr)
+	}
 	c.Poke() // it answers, and is what it said
 	first.server.Announce(within(t, 10*time.Second), NoticeAwake)
 	if got := becomes(t, c, who.ID(), presence.Reachable); got.Why != "" || !got.Works() {

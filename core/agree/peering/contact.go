@@ -88,6 +88,9 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 		now.Clock, one.conn = s.ahead, s.conn
 		now.By = s.by
 		if s.conn != nil {
+			if now.By == "" {
+				now.Reached = remote(s.conn)
+			}
 			spare(s.conn, len(one.all))
 		}
 	})

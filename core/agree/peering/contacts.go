@@ -55,9 +55,11 @@ type Contact struct {
 	presence.Presence
 	Address string         // where it was reached last, else the first known
 	At      netip.AddrPort // the address of the connection there is; Address may be a name
-	RTT     time.Duration  // of the connection, smoothed by the kernel; zero when not known
-	By      string         // who passes the connection on, for people: a peer of both, or the peer itself, when it called back; "" when it was dialled
-	Relays  bool           // it passes connections on
+	// Reached is where this machine reached it last by itself, over no other peer, whatever addresses it is said to have: it stays when the connection ends.
+	Reached netip.AddrPort
+	RTT     time.Duration // of the connection, smoothed by the kernel; zero when not known
+	By      string        // who passes the connection on, for people: a peer of both, or the peer itself, when it called back; "" when it was dialled
+	Relays  bool          // it passes connections on
 	// LastWord is what it said, when it said that it goes to sleep, on whether it may be woken: a wake.Word, which was not looked at. Nil when it is awake.
 	LastWord *canonical.Signed
 	Clock    time.Duration // how far its clock is ahead of this one, to within a second, when the connection began; zero without one, but for one that sleeps
@@ -325,10 +327,15 @@ func (one *contact) look() Contact {
 	now.Address = one.client.Address()
 	if one.conn != nil {
 		now.RTT = roundTrip(one.conn)
-		at, _ := netip.ParseAddrPort(one.conn.RemoteAddr().String())
-		now.At = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+		now.At = remote(one.conn)
 	}
 	return now
+}
+
+// remote is the address at the other end of a connection.
+func remote(conn *net.TCPConn) netip.AddrPort {
+	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // Changed gives a channel that is closed when Snapshot changes next. Take it before Snapshot.

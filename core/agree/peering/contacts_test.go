@@ -158,7 +158,7 @@ func seeDeath(t *testing.T, said NoticeType, state presence.State, why string) {
 	}
 	l.kill()
 	eventually(t, "the end of the stream", func() bool { got, _ := c.Contact(who.ID()); return !got.At.IsValid() })
-	if got := becomes(t, c, who.ID(), state); got.Why != why { // else it was silence that told
+	if got := becomes(t, c, who.ID(), state); got.Why != why || !got.Reached.IsValid() { // else it was silence that told
 		t.Errorf("%+v", got)
 	}
 	if err := <-done; err == nil {

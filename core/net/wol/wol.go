@@ -29,7 +29,17 @@ type Device struct {
 	Networks []netip.Prefix // of IPv4, masked
 	Arming   Arming
 	WiFi     bool
-	addrs    []netip.Addr // its own, one for each network
+	addrs    []netip.Addr   // its own, one for each network
+	six      []netip.Prefix // networks of IPv6
+}
+
+// Reaches reports whether an address is on the link of the device, by what its own addresses say.
+func (d Device) Reaches(a netip.Addr) bool {
+	if a = a.Unmap(); a.IsLinkLocalUnicast() && a.Is6() {
+		return a.Zone() == d.Name
+	}
+	on := func(n netip.Prefix) bool { return n.Contains(a) }
+	return slices.ContainsFunc(d.Networks, on) || slices.ContainsFunc(d.six, on)
 }
 
 // Devices are those of these names that are up and have a network of IPv4 with a broadcast address.
@@ -52,6 +62,9 @@ func Devices(names []string) (list []Device, err error) {
 			ip, _ := netip.AddrFromSlice(ipNet.IP)
 			ip = ip.Unmap()
 			bits, _ := ipNet.Mask.Size()
+			if ip.Is6() && bits > 0 && !ip.IsLinkLocalUnicast() {
+				d.six = append(d.six, netip.PrefixFrom(ip, bits).Masked())
+			}
 			if p := netip.PrefixFrom(ip, bits).Masked(); ip.Is4() && bits >= 8 && bits <= 30 && !slices.Contains(d.Networks, p) {
 				d.Networks, d.addrs = append(d.Networks, p), append(d.addrs, ip)
 			}

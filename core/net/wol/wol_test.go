@@ -100,6 +100,21 @@ func TestAnErrorSaysThatNothingWasSent(t *testing.T) {
 	}
 }
 
+func TestWhatADeviceReaches(t *testing.T) {
+	d := Device{Name: "eth0", Networks: []netip.Prefix{netip.MustParsePrefix("192.168.1.0/24")}, six: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/64")}}
+	for addr, want := range map[string]bool{
+		"192.168.1.20": true, "::ffff:192.168.1.20": true, "192.168.2.20": false, "2001:db8:1::7": true, "2001:db8:2::7": false,
+		"fe80::7%eth0": true, "fe80::7%eth1": false, "fe80::7": false, "169.254.0.7": false,
+	} {
+		if got := d.Reaches(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+	if d.Reaches(netip.Addr{}) {
+		t.Error("no address is reached")
+	}
+}
+
 func TestDevicesThatAreGoneAreLeftOut(t *testing.T) {
 	list, err := Devices([]string{"lo", "none-such"}) // no address of Ethernet; none at all
 	if err != nil || len(list) != 0 {

@@ -169,6 +169,55 @@ func TestANeighbourTakesNoWordOfAnEarlierSleep(t *testing.T) {
 	})
 }
 
+// Nothing is sent on a network where this machine did not reach the owner by itself, whatever the word says and whichever addresses the owner is said to
+// have: neither by a neighbour, nor by home, whose time of the day is not used up by a network that has the same addresses.
+func TestNothingIsSentWhereTheOwnerWasNotReached(t *testing.T) {
+	for what, tt := range map[string]struct {
+		endpoint, reached string
+		sent              int
+	}{
+		"never reached":                         {"", "", 0},
+		"reached elsewhere":                     {"10.0.0.7:6450", "", 0},
+		"reached elsewhere since":               {"192.168.1.20:6450", "10.0.0.7:6450", 0},
+		"reached here before a restart":         {"192.168.1.20:6450", "", 1},
+		"reached here":                          {"", "192.168.1.20:6450", 1},
+		"reached here since":                    {"10.0.0.7:6450", "192.168.1.20:6450", 1},
+		"reached on this link by IPv6":          {"", "[fe80::7%eth0]:6450", 1},
+		"reached on another link by IPv6":       {"", "[fe80::7%wlan0]:6450", 0},
+		"reached from afar by IPv6":             {"", "[2001:db8::7]:6450", 0},
+		"what it was reached at cannot be read": {"carol.local:6450", "", 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				alice, carol := pair(t, 3, 3)
+				bob := newWorld(t, key(t), peer(alice.me, "alice"), peer(carol.me, "carol"), signed(t, alice.me, carol.me, "alice", v1alpha1.RoleProvider, 0), signed(t, alice.me, carol.me, "carol", v1alpha1.RoleConsumer, 0))
+				word := carol.lastWord(alice)
+				for _, w := range []*world{alice, bob} {
+					it := w.client.Now().PeerNamed("carol").DeepCopy()
+					it.Spec.Endpoints, it.Status.Endpoint = []string{"192.168.1.20:6450"}, tt.endpoint
+					if err := w.client.Update(t.Context(), it); err != nil {
+						t.Fatal(err)
+					}
+					w.sleeps("carol", word)
+					if tt.reached != "" {
+						there := w.there["carol"]
+						there.Reached = netip.MustParseAddrPort(tt.reached)
+						w.there["carol"] = there
+					}
+				}
+				if err := bob.Answer(t.Context(), peering.Caller{ID: alice.me.ID()}, *word); (err == nil) != (tt.sent == 1) || err != nil && !errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) || len(bob.sent) != tt.sent {
+					t.Errorf("the neighbour: %v, %d packets", err, len(bob.sent))
+				}
+				alice.waits("web")
+				alice.runs("carol", time.Minute)
+				if is := alice.status("carol", v1alpha1.RoleConsumer); len(alice.sent) != tt.sent || len(is.Times) != tt.sent {
+					t.Errorf("home: %d packets, %q, %v", len(alice.sent), is.Message, is.Times)
+				}
+			})
+		})
+	}
+}
+
 func TestWhomANeighbourWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice, carol := pair(t, 2, 2)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"slices"
 	"time"
@@ -87,7 +88,7 @@ func (w *Waking) Answer(ctx context.Context, caller peering.Caller, signed canon
 	if why := w.outdated(word); why != "" {
 		return peering.Refuse(peering.CodeExpired, why, "")
 	}
-	devices, err := w.Devices()
+	devices, err := w.met(w.Client.Now().Peer(word.Owner.String()))
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,22 @@ func (w *Waking) Answer(ctx context.Context, caller peering.Caller, signed canon
 	}
 	w.Log.Info("wakes a peer for another", "id", word.Owner.String(), "for", caller.ID.String())
 	return w.send(ctx, devices, word)
+}
+
+// met are the devices of this machine on whose networks it reached a peer by itself when it did so last, as far as is known. Elsewhere nothing is sent: many
+// networks have the same addresses, and a peer that names the device of somebody else must have been where that one is.
+func (w *Waking) met(peer *v1alpha1.Peer) ([]wol.Device, error) {
+	at := netip.AddrPort{}
+	if peer != nil {
+		if at = w.Directory.Contact(peer).Reached; !at.IsValid() { // as after a restart
+			at, _ = netip.ParseAddrPort(peer.Status.Endpoint)
+		}
+	}
+	if !at.IsValid() {
+		return nil, nil
+	}
+	devices, err := w.Devices()
+	return slices.DeleteFunc(slices.Clone(devices), func(d wol.Device) bool { return !d.Reaches(at.Addr()) }), err
 }
 
 // trusts reports whether a contract with a cluster is in force, in either role.
@@ -152,7 +169,7 @@ func (w *Waking) lend(owner identity.ID, most int64, now time.Time) bool {
 	return true
 }
 
-// send sends packets to the devices of a word that are on a network of this machine. An error says that none was sent.
+// send sends packets to the devices of a word that are on a network of those of this machine. An error says that none was sent.
 func (w *Waking) send(ctx context.Context, from []wol.Device, word wake.Word) error {
 	sent, failed := false, wol.ErrElsewhere
 	for _, d := range word.Devices {

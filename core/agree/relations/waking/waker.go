@@ -257,7 +257,7 @@ func (w *Waking) wake(ctx context.Context, a *asleep, pods []*corev1.Pod, byHand
 	if state, why, until := a.may(now); state != "" {
 		return until, w.say(ctx, a, pods, state, why)
 	}
-	devices, err := w.Devices()
+	devices, err := w.met(a.peer)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -267,7 +267,7 @@ func (w *Waking) wake(ctx context.Context, a *asleep, pods []*corev1.Pod, byHand
 		neighbours = slices.Concat(neighbours[tries%n:], neighbours[:tries%n])
 	}
 	if !here && len(neighbours) == 0 {
-		return now.Add(elsewhere), w.say(ctx, a, pods, v1alpha1.WakeNoWay, fmt.Sprintf("neither this laptop nor a peer that is awake is on the network of %s", a.peer.Name))
+		return now.Add(elsewhere), w.say(ctx, a, pods, v1alpha1.WakeNoWay, fmt.Sprintf("neither this laptop nor a peer that is awake is known to be on the network of %s", a.peer.Name))
 	}
 	before := lately(a.is.Times, now)
 	a.is.Times = append(slices.Clone(before), metav1.NewTime(now))

@@ -188,8 +188,12 @@ func (w *world) wakes(peer string) {
 	w.there[peer] = peering.Contact{Presence: presence.Presence{State: presence.Reachable, Since: time.Now()}}
 }
 
+// peer is one that was reached on the network of most tests.
 func peer(id *identity.Identity, name string, endpoints ...string) *v1alpha1.Peer {
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.ID().String(), Endpoints: endpoints}}
+	return &v1alpha1.Peer{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.ID().String(), Endpoints: endpoints},
+		Status: v1alpha1.PeerStatus{Endpoint: "192.168.1.20:6450"},
+	}
 }
 
 // signed is a contract with a peer by which the consumer may wake the provider so many times a day.
