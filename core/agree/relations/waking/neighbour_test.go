@@ -161,8 +161,13 @@ func TestANeighbourTakesNoWordOfAnEarlierSleep(t *testing.T) {
 		now := *carol.lastWord(alice)
 		bob.sleeps("carol", &toBob)
 		answer("on battery, as it said to the neighbour", now, outdated, 1)
-		bob.sleeps("carol", nil)
-		answer("the last one", now, nil, 2)
+		withdrawn := carol.word(carol.client.Now().InForce("alice", v1alpha1.RoleProvider), 0, nil, time.Now())
+		withdrawn.Waker = bob.me.ID()
+		if toBob, err = wake.Sign(withdrawn, carol.me); err != nil {
+			t.Fatal(err)
+		}
+		bob.sleeps("carol", &toBob)
+		answer("the last one, which the neighbour itself may not use", now, nil, 2)
 		time.Sleep(time.Hour)
 		bob.there["carol"] = peering.Contact{Presence: presence.Presence{State: presence.Unreachable, Since: time.Now()}}
 		answer("a neighbour that was started anew", now, nil, 3)

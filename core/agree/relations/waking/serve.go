@@ -142,8 +142,8 @@ func (w *Waking) outdated(word wake.Word) string {
 	case there.State == presence.Suspended && !there.Since.IsZero() && word.Issued.Before(slept):
 		return "it said that before it was awake last"
 	}
-	if s := there.LastWord; s != nil {
-		if last, err := wake.Verify(*s); err == nil && last.Owner == word.Owner && last.Refused != "" && !last.Issued.Before(word.Issued) {
+	if s := there.LastWord; s != nil { // how the machine sleeps is said to all; whom its owner lets wake it is said to each alone
+		if last, err := wake.Verify(*s); err == nil && last.Owner == word.Owner && (last.Refused == wake.OnBattery || last.Refused == wake.NoDevice) && !last.Issued.Before(word.Issued) {
 			return "it took that back since"
 		}
 	}
