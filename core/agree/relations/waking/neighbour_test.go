@@ -90,6 +90,36 @@ func TestNeighboursThatRefuseAreAskedSeldom(t *testing.T) {
 	}
 }
 
+// Of many neighbours three are asked each time, and others the next time: those that refuse do not keep one from being asked that would do it.
+func TestNeighboursAreAskedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice, carol := pair(t, 3, 3)
+		for i := range 7 {
+			name, id := fmt.Sprint("p", i), key(t)
+			for _, o := range []client.Object{peer(id, name, "192.168.1.9:6450"), signed(t, alice.me, id, name, v1alpha1.RoleConsumer, 0)} {
+				if err := alice.client.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			alice.wakes(name)
+			if i < 6 {
+				alice.refuses[name] = peering.Refuse(peering.CodeForbidden, "not a peer of both", "")
+			}
+		}
+		alice.network = "10.0.0.0/24"
+		alice.sleeps("carol", carol.lastWord(alice))
+		alice.waits("web")
+		alice.runs("carol", time.Minute)
+		if len(alice.asked) != maxAsked {
+			t.Errorf("asked %v", alice.asked)
+		}
+		alice.runs("carol", 10*time.Minute)
+		if is := alice.status("carol", v1alpha1.RoleConsumer); is.State != v1alpha1.WakeNotWoken || len(is.Times) != 1 || len(alice.asked) != 7 {
+			t.Errorf("%s, %v, asked %v", is.State, is.Times, alice.asked)
+		}
+	})
+}
+
 // A home whose packets reach nobody, since another network has the same addresses, asks neighbours in turn; who cannot send gives the time back.
 func TestAnotherWayIsTriedWhenOneDidNotHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -216,9 +216,14 @@ func (a *asleep) tries() (n int) {
 
 // pause is how long nobody is asked to wake a machine after nobody would.
 func (w *Waking) pause(name string) time.Duration {
+	return elsewhere << min(max(w.refusals(name)-1, 0), 6)
+}
+
+// refusals are how often in a row nobody would wake a machine.
+func (w *Waking) refusals(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return elsewhere << min(max(w.refused[name]-1, 0), 6)
+	return w.refused[name]
 }
 
 // may says whether a machine may be woken now; else why not, and when it may be again, zero for not before its next word.
@@ -263,8 +268,9 @@ func (w *Waking) wake(ctx context.Context, a *asleep, pods []*corev1.Pod, byHand
 	}
 	here := slices.ContainsFunc(a.word.Devices, func(d wake.Device) bool { return wol.Here(devices, d.Networks) })
 	neighbours, tries := w.neighbours(a), a.tries()
-	if n := len(neighbours); n > 1 { // one that says that it did is not the only one that is ever asked
-		neighbours = slices.Concat(neighbours[tries%n:], neighbours[:tries%n])
+	if n := len(neighbours); n > 1 { // those that say that they did, or refuse, are not the only ones that are ever asked
+		from := (tries + w.refusals(a.peer.Name)*maxAsked) % n
+		neighbours = slices.Concat(neighbours[from:], neighbours[:from])[:min(n, maxAsked)]
 	}
 	if !here && len(neighbours) == 0 {
 		return now.Add(elsewhere), w.say(ctx, a, pods, v1alpha1.WakeNoWay, fmt.Sprintf("neither this laptop nor a peer that is awake is known to be on the network of %s", a.peer.Name))
@@ -332,14 +338,14 @@ func (w *Waking) done(a *asleep, sent func() error) error {
 	return sent()
 }
 
-// maxAsked bounds the neighbours that are asked to wake one machine.
+// maxAsked bounds the neighbours that are asked to wake one machine, each time.
 const maxAsked = 3
 
 // neighbours are the peers that may be asked to wake a machine: those that are there, have a contract with this cluster, and are on the machine's network.
 func (w *Waking) neighbours(a *asleep) (list []*v1alpha1.Peer) {
 	for _, p := range w.Client.Now().Peers {
 		id := p.Spec.ID
-		if id == a.peer.Spec.ID || len(list) == maxAsked || !w.inForce(p) {
+		if id == a.peer.Spec.ID || !w.inForce(p) {
 			continue
 		}
 		there := w.Directory.Contact(p)
