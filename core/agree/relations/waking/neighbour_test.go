@@ -90,6 +90,35 @@ func TestNeighboursThatRefuseAreAskedSeldom(t *testing.T) {
 	}
 }
 
+// A neighbour that does not answer keeps home from the next one for seconds, and since it may have sent packets nobody is asked again so soon.
+func TestANeighbourThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice, carol := pair(t, 3, 3)
+		for _, name := range []string{"bob", "dave"} {
+			id := key(t)
+			for _, o := range []client.Object{peer(id, name, "192.168.1.9:6450"), signed(t, alice.me, id, name, v1alpha1.RoleConsumer, 0)} {
+				if err := alice.client.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			alice.wakes(name)
+		}
+		var asked []time.Time
+		alice.Ask = func(ctx context.Context, _ *v1alpha1.Peer, _ canonical.Signed) error {
+			asked = append(asked, time.Now())
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		alice.network = "10.0.0.0/24"
+		alice.sleeps("carol", carol.lastWord(alice))
+		alice.waits("web")
+		alice.runs("carol", settle+2*again)
+		if len(asked) != 4 || asked[1].Sub(asked[0]) != answers || asked[2].Sub(asked[0]) < again {
+			t.Errorf("asked at %v", asked)
+		}
+	})
+}
+
 // Of many neighbours three are asked each time, and others the next time: those that refuse do not keep one from being asked that would do it.
 func TestNeighboursAreAskedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

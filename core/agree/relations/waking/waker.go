@@ -37,6 +37,8 @@ const (
 	again = 10 * time.Minute
 	// elsewhere is the pause after nobody was on its network who would wake it; it doubles with each time that those who were asked all refuse.
 	elsewhere = 2 * time.Minute
+	// answers is how long a neighbour has to say whether it sent packets, which takes it two seconds: pods wait, and there are others.
+	answers = 8 * time.Second
 	// missed is for how long a word counts that was said before this machine was away itself: a night. Its owner may have slept anew since, on battery.
 	missed = day
 	// maxTold bounds the pods that an event is written for.
@@ -81,13 +83,17 @@ func (w *Waking) reconcile(ctx context.Context, name string) (ctrl.Result, error
 			w.tell(a, pods)
 			return ctrl.Result{RequeueAfter: last.Add(comes).Sub(now)}, nil
 		}
-		if due := last.Add(again << min(max(a.tries()-1, 0), 6)); now.Before(due) {
+		if due := a.due(); now.Before(due) {
 			err := w.say(ctx, a, pods, v1alpha1.WakeNotWoken, fmt.Sprintf("%s was woken at %s, and did not come; it is woken again after %s", name, clock(last), clock(due)))
 			return ctrl.Result{RequeueAfter: due.Sub(now)}, err
 		}
 	}
 	if since := a.is.Since; a.is.State == v1alpha1.WakeNoWay && since != nil {
-		if due := since.Add(w.pause(name)); now.Before(due) {
+		due := since.Add(w.pause(name))
+		if a.tries() > 0 && a.due().After(due) { // one who did not answer may have woken it
+			due = a.due()
+		}
+		if now.Before(due) {
 			w.tell(a, pods)
 			return ctrl.Result{RequeueAfter: due.Sub(now)}, nil
 		}
@@ -214,6 +220,11 @@ func (a *asleep) tries() (n int) {
 	return n
 }
 
+// due is when a machine is woken again that did not come when it was woken last, which it was.
+func (a *asleep) due() time.Time {
+	return a.is.Times[len(a.is.Times)-1].Add(again << min(max(a.tries()-1, 0), 6))
+}
+
 // pause is how long nobody is asked to wake a machine after nobody would.
 func (w *Waking) pause(name string) time.Duration {
 	return elsewhere << min(max(w.refusals(name)-1, 0), 6)
@@ -298,6 +309,8 @@ func (w *Waking) wake(ctx context.Context, a *asleep, pods []*corev1.Pod, byHand
 	var ways []way
 	for _, n := range neighbours {
 		ways = append(ways, way{n.Name, false, func() error {
+			ctx, cancel := context.WithTimeout(ctx, answers)
+			defer cancel()
 			return w.Ask(ctx, n, canonical.Signed{Document: a.is.Document, Signature: a.is.Signature})
 		}})
 	}
