@@ -138,10 +138,11 @@ func (w *Waking) grants() bool {
 	})
 }
 
-// said notes that a peer says that it woke this machine.
+// said notes that a peer says that it woke this machine, which it may do before it is seen here that a device did.
 func (w *Waking) said() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.before = nil
 	if w.unsaid != nil {
 		w.unsaid.Stop()
 		w.unsaid = nil

@@ -324,12 +324,14 @@ func TestTheOwnerIsToldWhenNobodySaysWhoWokeTheMachine(t *testing.T) {
 		before, after map[string]int64
 		said, told    bool
 		term          int64
+		sooner        bool // it is said before this machine knows that it was awake
 	}{
-		"by its lid":                   {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 4}, false, false, 2},
-		"by its network":               {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, false, true, 2},
-		"by a peer that says so":       {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, true, false, 2},
-		"by a device that is new":      {nil, map[string]int64{"eth1": 1}, false, false, 2},
-		"where nobody may by contract": {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, false, false, 0},
+		"by its lid":                     {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 4}, false, false, 2, false},
+		"by its network":                 {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, false, true, 2, false},
+		"by a peer that says so":         {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, true, false, 2, false},
+		"by a peer that says so at once": {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, true, false, 2, true},
+		"by a device that is new":        {nil, map[string]int64{"eth1": 1}, false, false, 2, false},
+		"where nobody may by contract":   {map[string]int64{"eth0": 4}, map[string]int64{"eth0": 5}, false, false, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -338,11 +340,16 @@ func TestTheOwnerIsToldWhenNobodySaysWhoWokeTheMachine(t *testing.T) {
 				carol.Sleeps()
 				time.Sleep(time.Hour)
 				carol.counted = tt.after
-				carol.Woke()
+				if !tt.sooner {
+					carol.Woke()
+				}
 				if tt.said {
 					if err := carol.Answer(t.Context(), peering.Caller{ID: alice.me.ID()}, *carol.lastWord(alice)); err != nil {
 						t.Error(err)
 					}
+				}
+				if tt.sooner {
+					carol.Woke()
 				}
 				time.Sleep(2 * unsaid)
 				synctest.Wait()
