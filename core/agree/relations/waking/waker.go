@@ -191,7 +191,7 @@ func (w *Waking) awake(ctx context.Context, a *asleep) error {
 	word, err := w.read(a.peer, canonical.Signed{Document: a.is.Document, Signature: a.is.Signature})
 	if n := len(a.is.Times); err == nil && n > 0 && !a.is.Times[n-1].Time.Before(word.Issued) {
 		err := w.Ask(ctx, a.peer, canonical.Signed{Document: a.is.Document, Signature: a.is.Signature})
-		if problem, refused := errors.AsType[*peering.Problem](err); refused && problem.Code != peering.CodeUnavailable {
+		if problem, refused := errors.AsType[*peering.Problem](err); refused && problem.Code != peering.CodeUnavailable && problem.Code != peering.CodeInternal { // else it is told again
 			w.Log.Info("a peer that was woken did not count it", "peer", a.peer.Name, "err", problem)
 		} else if err != nil {
 			return fmt.Errorf("tell %s that it was woken: %w", a.peer.Name, err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/agree/presence"
@@ -75,6 +77,31 @@ func TestAPodThatWaitsHasThePeerWokenOnce(t *testing.T) {
 			t.Errorf("sent %v, asked %v", alice.sent, alice.asked)
 		}
 	})
+}
+
+// One that was woken and cannot count it yet is told until it does; one that refuses is not told again.
+func TestWhoWasWokenIsToldUntilItHasCounted(t *testing.T) {
+	for code, again := range map[peering.Code]bool{peering.CodeInternal: true, peering.CodeUnavailable: true, peering.CodeRateLimited: false, peering.CodeNoContract: false} {
+		t.Run(string(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				alice, carol := pair(t, 3, 3)
+				alice.sleeps("carol", carol.lastWord(alice))
+				alice.waits("web")
+				alice.runs("carol", 30*time.Second)
+				alice.wakes("carol")
+				alice.refuses["carol"] = peering.Refuse(code, "not now", "")
+				req := ctrl.Request{NamespacedName: types.NamespacedName{Name: "carol"}}
+				if _, err := alice.Reconcile(t.Context(), req); (err != nil) != again {
+					t.Errorf("%v", err)
+				}
+				delete(alice.refuses, "carol")
+				alice.runs("carol", time.Second)
+				if is := alice.status("carol", v1alpha1.RoleConsumer); is.State != v1alpha1.WakeWoken || (len(alice.asked) == 2) != again {
+					t.Errorf("%+v, asked %v", is, alice.asked)
+				}
+			})
+		})
+	}
 }
 
 func TestOneThatDoesNotComeIsWokenSeldomAndNoMoreThanAgreed(t *testing.T) {
