@@ -114,6 +114,7 @@ func (w *Waking) follow(ctx context.Context, name string) (*asleep, error) {
 	ctr := known.InForce(name, v1alpha1.RoleConsumer)
 	term := record.Wake(ctr)
 	if peer == nil || term == 0 {
+		w.forget(name)
 		return nil, nil
 	}
 	a := &asleep{peer: peer, ctr: ctr, is: &v1alpha1.WakeStatus{}, most: term}
@@ -202,12 +203,17 @@ func (w *Waking) awake(ctx context.Context, a *asleep) error {
 	}
 	now := metav1.Now()
 	a.is.Document, a.is.Signature, a.is.Times, a.is.Since = nil, nil, lately(a.is.Times, now.Time), &now
-	w.mu.Lock()
-	delete(w.told, a.peer.Name)
-	delete(w.refused, a.peer.Name)
-	w.mu.Unlock()
+	w.forget(a.peer.Name)
 	_, err = w.put(ctx, a.ctr, a.is)
 	return err
+}
+
+// forget forgets what is only known of a machine while it sleeps and may be woken.
+func (w *Waking) forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.told, name)
+	delete(w.refused, name)
 }
 
 // tries counts how often the machine was woken, or that was tried, since it sleeps.

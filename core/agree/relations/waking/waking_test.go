@@ -222,6 +222,26 @@ func TestAWordThatIsNotThePeersIsNone(t *testing.T) {
 	})
 }
 
+// Of peers that have no such contract any more nothing is kept.
+func TestNothingIsKeptOfPeersThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice, carol := pair(t, 3, 3)
+		alice.sleeps("carol", carol.lastWord(alice))
+		alice.waits("web")
+		alice.runs("carol", time.Minute)
+		if len(alice.told) != 1 {
+			t.Fatalf("told %v", alice.told)
+		}
+		if err := alice.client.Delete(t.Context(), alice.client.Now().InForce("carol", v1alpha1.RoleConsumer)); err != nil {
+			t.Fatal(err)
+		}
+		alice.runs("carol", time.Second)
+		if len(alice.told)+len(alice.refused) != 0 {
+			t.Errorf("told %v, refused %v", alice.told, alice.refused)
+		}
+	})
+}
+
 func TestWhatCannotBeWrittenIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice, carol := pair(t, 3, 3)
