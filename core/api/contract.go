@@ -45,7 +45,7 @@ type Contract struct {
 	// before a renewal. Lowering is what it told, as long as that is not signed.
 	Notice   string    `json:"notice,omitempty"`
 	Lowering *Lowering `json:"lowering,omitempty"`
-	// Wake is how often within a day the consumer may wake the provider's machine; 0 is never. Woken are how often it did, as counted here, and how that stands.
+	// Wake is how often within a day the consumer may wake the provider's machine; 0 is never. Woken are how often it did, as counted here, and how that stands, at the consumer.
 	Wake     int32  `json:"wake,omitempty"`
 	Woken    int32  `json:"woken,omitempty"`
 	WakeSaid string `json:"wakeSaid,omitempty"`

@@ -103,9 +103,7 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 		v.Notice = doc.NoticeTime().String()
 	}
 	v.Wake = int32(doc.Wake)
-	if is := ctr.Status.Wake; is != nil {
-		v.Woken, v.WakeSaid = int32(waking.Within(is.Times, time.Now())), is.Message
-	}
+	v.Woken, v.WakeSaid = woken(ctr, time.Now())
 	if l := ctr.Status.Lowering; l != nil {
 		v.Lowering = &api.Lowering{Resources: sharing.Words(l.Resources, ctr.Spec.Resources), From: l.From.Time}
 	}
@@ -113,6 +111,19 @@ func (c *Cluster) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 		Document: ctr.Spec.Document, ConsumerSignature: ctr.Spec.ConsumerSignature, ProviderSignature: ctr.Spec.ProviderSignature,
 	})
 	return v
+}
+
+// woken is how often a consumer woke the provider's machine within the day before now and, at the consumer, how that stands. What the provider wrote down
+// when it counted last is hours old, and no sentence about now.
+func woken(ctr *v1alpha1.Contract, now time.Time) (times int32, said string) {
+	is := ctr.Status.Wake
+	if is == nil {
+		return 0, ""
+	}
+	if ctr.Spec.Role == v1alpha1.RoleConsumer {
+		said = is.Message
+	}
+	return int32(waking.Within(is.Times, now)), said
 }
 
 // VerifyContract checks document and signatures.
