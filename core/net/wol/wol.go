@@ -126,7 +126,7 @@ func Send(ctx context.Context, from []Device, mac net.HardwareAddr, networks []n
 				if !slices.Contains(networks, n) {
 					continue
 				}
-				if err := broadcast(ctx, d.addrs[k], n, Packet(mac)); err != nil {
+				if err := broadcast(ctx, d, d.addrs[k], n, Packet(mac)); err != nil {
 					failed = fmt.Errorf("send a magic packet by %s: %w", d.Name, err)
 				} else {
 					sent = true
@@ -140,8 +140,8 @@ func Send(ctx context.Context, from []Device, mac net.HardwareAddr, networks []n
 	return failed
 }
 
-func broadcast(ctx context.Context, from netip.Addr, to netip.Prefix, packet []byte) error {
-	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+func broadcast(ctx context.Context, by Device, from netip.Addr, to netip.Prefix, packet []byte) error {
+	dialer := net.Dialer{Control: byDevice(by.Name), LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	conn, err := dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(Broadcast(to), Port).String())
 	if err != nil {
 		return err
