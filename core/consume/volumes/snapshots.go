@@ -16,10 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/agree/peering"
@@ -86,12 +89,36 @@ func (c *Controller) followSnapshots(mgr manager.Manager, options controller.Opt
 		return err
 	}
 	if err := ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-snapshot-contents").For(metadataOf(snapshotv1.KindContent)).
+		Watches(metadataOf(snapshotv1.KindSnapshot), handler.EnqueueRequestsFromMapFunc(c.deletedContents), builder.WithPredicates(goes)).
 		WithOptions(options).Complete(reconcile.Func(c.content)); err != nil {
 		return err
 	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-snapshot-capacity").Watches(metadataOf(snapshotv1.KindContent), all).
 		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(c.capacities))
+}
+
+// goes passes what is deleted, or gone.
+var goes = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return e.ObjectNew.GetDeletionTimestamp() != nil },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// deletedContents are the contents that were deleted before their VolumeSnapshots, and wait for these. Which one waits for which, a VolumeSnapshot that is
+// gone does not tell.
+func (c *Controller) deletedContents(ctx context.Context, _ client.Object) (wait []reconcile.Request) {
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(snapshotv1.GroupVersion.WithKind(snapshotv1.KindContent + "List"))
+	if err := c.client.List(ctx, &all); err != nil {
+		c.log.Warn("contents of snapshots that were deleted first wait until kithd starts again", "err", err)
+	}
+	for i := range all.Items {
+		if is := &all.Items[i]; is.DeletionTimestamp != nil && slices.Contains(is.Finalizers, snapshotv1.FinalizerContent) {
+			wait = append(wait, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(is)})
+		}
+	}
+	return wait
 }
 
 // defineSnapshotClass makes the class of snapshots at peers, unless it is there; what becomes of the data is the owner's choice from then on.

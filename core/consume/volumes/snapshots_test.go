@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/agree/peering"
 	"kith.dev/core/api"
@@ -173,6 +174,45 @@ func TestADeletedSnapshotAtAPeer(t *testing.T) {
 		if h.snapshotIs() != nil || h.contentIs() != nil || !slices.Contains(h.peers.asked, "unsnapshot bob shop/monday monday") || !slices.Contains(h.peers.reviewed, "shop") {
 			t.Errorf("%+v, %+v, asked %q, reviewed %q", h.snapshotIs(), h.contentIs(), h.peers.asked, h.peers.reviewed)
 		}
+	}
+}
+
+// A content that is deleted before its VolumeSnapshot waits for that, and is looked at when it goes.
+func TestAContentIsDeletedBeforeItsSnapshot(t *testing.T) {
+	h := withSnapshots(t, "bob")
+	h.ready()
+	look := func() {
+		t.Helper()
+		for _, r := range h.deletedContents(t.Context(), nil) {
+			if _, err := h.content(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if of := h.deletedContents(t.Context(), nil); len(of) > 0 {
+		t.Errorf("nothing is deleted, and %v are looked at", of)
+	}
+	if err := h.client.Delete(t.Context(), unstructuredOf(snapshotv1.KindContent, "", "snapcontent-monday")); err != nil {
+		t.Fatal(err)
+	}
+	if look(); h.contentIs() == nil || slices.Contains(h.peers.asked, "unsnapshot bob shop/monday monday") {
+		t.Fatalf("its snapshot has it: %+v, asked %q", h.contentIs(), h.peers.asked)
+	}
+	if err := h.client.Delete(t.Context(), unstructuredOf(snapshotv1.KindSnapshot, "shop", "monday")); err != nil {
+		t.Fatal(err)
+	}
+	is := unstructuredOf(snapshotv1.KindSnapshot, "shop", "monday")
+	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(is), is); err != nil {
+		t.Fatal(err)
+	}
+	if !goes.Update(event.UpdateEvent{ObjectNew: is}) || !goes.Delete(event.DeleteEvent{Object: is}) || goes.Create(event.CreateEvent{Object: is}) {
+		t.Error("its end is not seen")
+	}
+	if _, err := h.lookAt("monday"); err != nil {
+		t.Fatal(err)
+	}
+	if look(); h.snapshotIs() != nil || h.contentIs() != nil || !slices.Contains(h.peers.asked, "unsnapshot bob shop/monday monday") {
+		t.Errorf("%+v, %+v, asked %q", h.snapshotIs(), h.contentIs(), h.peers.asked)
 	}
 }
 

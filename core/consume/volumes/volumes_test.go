@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -92,6 +93,7 @@ func newHome(t *testing.T, objects ...client.Object) *home {
 			t.Fatal(err)
 		}
 	}
+	s.AddKnownTypeWithName(snapshotv1.GroupVersion.WithKind(snapshotv1.KindContent+"List"), &unstructured.UnstructuredList{}) // lists of metadata, too, are made of it
 	node := func(name, peer string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelPeer: peer}}}
 	}
