@@ -133,6 +133,9 @@ func (c *Controller) restored(ctx context.Context, claim *corev1.PersistentVolum
 	if !state.Ready {
 		return nil, errRestoring
 	}
+	if err := c.free(is.Peer, claim); err != nil {
+		return nil, err
+	}
 	asks := asked(claim, of, sizeOf(claim))
 	asks.Snapshot = is.UID
 	c.restoring.Store(claim.UID, restoring{is.Peer, client.ObjectKeyFromObject(claim)})
@@ -152,33 +155,47 @@ type restoring struct {
 	claim client.ObjectKey
 }
 
-// unwanted has peers delete what they make for a claim of that name that was deleted meanwhile.
-func (c *Controller) unwanted(ctx context.Context, key client.ObjectKey) (err error) {
+// unwanted has peers delete what they make for claims of that name that were deleted meanwhile.
+func (c *Controller) unwanted(ctx context.Context, key client.ObjectKey) error {
+	var errs []error
 	c.restoring.Range(func(id, value any) bool {
-		uid, at := id.(types.UID), value.(restoring)
-		if at.claim != key {
-			return true
+		if uid, at := id.(types.UID), value.(restoring); at.claim == key {
+			errs = append(errs, c.undo(ctx, uid, at))
 		}
-		var claim corev1.PersistentVolumeClaim
-		if err = client.IgnoreNotFound(c.fresh.Get(ctx, key, &claim)); err != nil || claim.UID == uid && claim.DeletionTimestamp == nil {
-			return err == nil
-		}
-		var is corev1.PersistentVolume // it has one all the same: what becomes of that, its policy says
-		if err = c.fresh.Get(ctx, client.ObjectKey{Name: "pvc-" + string(uid)}, &is); !apierrors.IsNotFound(err) {
-			if err == nil {
-				c.restoring.Delete(uid)
-			}
-			return err == nil
-		}
-		if err = c.peers.Unclaim(ctx, at.peer, key.Namespace, key.Name, uid); err != nil && !errors.Is(err, ErrNoContract) {
-			err = fmt.Errorf("volume at %s for claim %s, which was deleted: %w", at.peer, key, err)
-			return false
-		}
-		err = nil
-		c.restoring.Delete(uid)
-		c.log.Info("a claim was deleted whose volume was being made of a snapshot", "namespace", key.Namespace, "claim", key.Name, "peer", at.peer)
-		c.peers.Review(key.Namespace)
 		return true
+	})
+	return errors.Join(errs...)
+}
+
+// undo has a peer delete what it makes for a claim, if that was deleted.
+func (c *Controller) undo(ctx context.Context, uid types.UID, at restoring) error {
+	var claim corev1.PersistentVolumeClaim
+	if err := client.IgnoreNotFound(c.fresh.Get(ctx, at.claim, &claim)); err != nil || claim.UID == uid && claim.DeletionTimestamp == nil {
+		return err
+	}
+	var is corev1.PersistentVolume // it has one all the same: what becomes of that, its policy says
+	if err := c.fresh.Get(ctx, client.ObjectKey{Name: "pvc-" + string(uid)}, &is); !apierrors.IsNotFound(err) {
+		if err == nil {
+			c.restoring.Delete(uid)
+		}
+		return err
+	}
+	if err := c.peers.Unclaim(ctx, at.peer, at.claim.Namespace, at.claim.Name, uid); err != nil && !errors.Is(err, ErrNoContract) {
+		return fmt.Errorf("volume at %s for claim %s, which was deleted: %w", at.peer, at.claim, err)
+	}
+	c.restoring.Delete(uid)
+	c.log.Info("a claim was deleted whose volume was being made of a snapshot", "namespace", at.claim.Namespace, "claim", at.claim.Name, "peer", at.peer)
+	c.peers.Review(at.claim.Namespace)
+	return nil
+}
+
+// free tells that a peer still has what it was making for another claim of that name, which was deleted.
+func (c *Controller) free(peer string, claim *corev1.PersistentVolumeClaim) (err error) {
+	c.restoring.Range(func(id, value any) bool {
+		if at := value.(restoring); id.(types.UID) != claim.UID && at.peer == peer && at.claim == client.ObjectKeyFromObject(claim) {
+			err = fmt.Errorf("%s still has what it was making for a claim of that name that was deleted: this one waits until it can be told", peer)
+		}
+		return err == nil
 	})
 	return err
 }

@@ -133,12 +133,15 @@ func waits(claim *corev1.PersistentVolumeClaim) bool {
 		claim.Annotations[annotationSelectedNode] != ""
 }
 
-// claim makes the volume of one claim.
+// claim makes the volume of one claim, and has deleted what was made for those of its name before it.
 func (c *Controller) claim(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	left := c.unwanted(ctx, r.NamespacedName)
+	result, err := c.claimed(ctx, r)
+	return result, errors.Join(err, left)
+}
+
+func (c *Controller) claimed(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var claim corev1.PersistentVolumeClaim
-	if err := c.unwanted(ctx, r.NamespacedName); err != nil {
-		return ctrl.Result{}, err
-	}
 	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil || !waits(&claim) && !begins(&claim) {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -208,6 +211,9 @@ func (c *Controller) provide(ctx context.Context, claim *corev1.PersistentVolume
 	if peer == "" {
 		v, err := c.backed(ctx, claim, nil, name, of, node, policy)
 		return v, node, err
+	}
+	if err := c.free(peer, claim); err != nil {
+		return nil, node, err
 	}
 	_, err = c.peers.Claim(ctx, peer, claim.Namespace, claim.Name, asked(claim, of, sizeOf(claim)))
 	return atPeer(claim, name, of, peer, policy), node, err

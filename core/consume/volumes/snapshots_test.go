@@ -307,6 +307,41 @@ func TestAClaimIsDeletedWhileItsVolumeIsRestored(t *testing.T) {
 	}
 }
 
+// A claim of the name of one that was deleted gets its volume, though the peer that was making the other one's cannot be told; but not at that peer.
+func TestAClaimOfTheNameOfOneThatWasRestored(t *testing.T) {
+	for at, want := range map[string]string{"kith-carol": "carol", "kith-bob": ""} {
+		old := beginning(snapshotv1.GroupVersion.Group, snapshotv1.KindSnapshot, "monday")
+		old.Name, old.UID = "again", "old"
+		h := withSnapshots(t, "bob", old)
+		h.ready()
+		h.peers.state = remote.ClaimState{Phase: corev1.ClaimPending}
+		look := func() error {
+			_, err := h.claim(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(old)})
+			return err
+		}
+		claim := claimAt(at)
+		claim.Name, claim.UID = "again", "again"
+		if err := errors.Join(look(), h.client.Delete(t.Context(), old), h.client.Create(t.Context(), claim)); err != nil {
+			t.Fatal(err)
+		}
+		h.peers.asked, h.peers.unclaim = nil, errors.New("unreachable")
+		made := func() (peer string) {
+			var v corev1.PersistentVolume
+			if err := h.client.Get(t.Context(), client.ObjectKey{Name: "pvc-again"}, &v); err == nil {
+				peer = AtPeer(&v)
+			}
+			return peer
+		}
+		if err := look(); err == nil || !strings.Contains(err.Error(), "unreachable") || made() != want {
+			t.Errorf("at %s: %v, it is at %q, asked %q", at, err, made(), h.peers.asked)
+		}
+		h.peers.unclaim = nil
+		if err := look(); err != nil || made() != strings.TrimPrefix(at, v1alpha1.VirtualNodePrefix) {
+			t.Errorf("at %s, when bob is back: %v, it is at %q, asked %q", at, err, made(), h.peers.asked)
+		}
+	}
+}
+
 // A peer's no, another class and another namespace's content are said, and nothing is made anywhere.
 func TestWhatCannotBeginWithASnapshotAtAPeer(t *testing.T) {
 	fast := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "kith-fast"}, Provisioner: v1alpha1.StorageProvisioner, Parameters: map[string]string{v1alpha1.ParameterClass: "fast"}}
