@@ -167,7 +167,7 @@ func (c *Controller) claimed(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	case errors.Is(err, errPending):
 		return ctrl.Result{RequeueAfter: waitingPause}, c.sayWhy(ctx, &claim, node)
 	case errors.Is(err, errRestoring):
-		return ctrl.Result{RequeueAfter: restoringPause}, nil
+		return ctrl.Result{RequeueAfter: min(max(time.Since(claim.CreationTimestamp.Time)/4, restoringPause), restoringSlow)}, nil
 	case err != nil:
 		c.events.Eventf(&claim, nil, corev1.EventTypeWarning, "ProvisioningFailed", "Provision", "no volume at %s: %s", node, said(err))
 		if _, nowhere := errors.AsType[*unfitError](err); nowhere {
@@ -311,8 +311,11 @@ func Discard(ctx context.Context, peers Peers, v *corev1.PersistentVolume) error
 const Namespace = v1alpha1.NamespaceVolumes
 
 const (
-	pendingPause   = 500 * time.Millisecond
+	pendingPause = 500 * time.Millisecond
+
+	// How often a peer is asked whether a volume is whole: as long as it takes already, within bounds.
 	restoringPause = 2 * time.Second
+	restoringSlow  = time.Minute
 )
 
 // errPending: the volume that is to stand for the claim is being made.

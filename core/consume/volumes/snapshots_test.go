@@ -240,7 +240,7 @@ func TestASnapshotAtAPeerIsHadAgain(t *testing.T) {
 // A claim that begins with a snapshot at a peer gets its volume there, when that is whole.
 func TestAClaimThatBeginsWithASnapshotAtAPeer(t *testing.T) {
 	claim := beginning(snapshotv1.GroupVersion.Group, snapshotv1.KindSnapshot, "monday")
-	claim.Name, claim.UID = "again", "again"
+	claim.Name, claim.UID, claim.CreationTimestamp = "again", "again", metav1.Now()
 	h := withSnapshots(t, "bob", claim)
 	h.ready()
 	h.peers.asked = nil
@@ -262,6 +262,19 @@ func TestAClaimThatBeginsWithASnapshotAtAPeer(t *testing.T) {
 	}
 	if want := []string{"snapshot bob shop/monday monday of  ", "claim bob shop/again 2Gi from monday"}; !slices.Equal(h.peers.asked, want) {
 		t.Errorf("asked %q, want %q", h.peers.asked, want)
+	}
+	for since, most := range map[time.Duration]time.Duration{time.Minute: 16 * time.Second, time.Hour: restoringSlow} { // as long as it takes already
+		var is corev1.PersistentVolumeClaim
+		if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(claim), &is); err != nil {
+			t.Fatal(err)
+		}
+		is.CreationTimestamp = metav1.NewTime(time.Now().Add(-since))
+		if err := h.client.Update(t.Context(), &is); err != nil {
+			t.Fatal(err)
+		}
+		if v, result := make(); v != nil || result.RequeueAfter > most || result.RequeueAfter < 15*time.Second {
+			t.Errorf("after %s: %+v, %v", since, v, result)
+		}
 	}
 	h.peers.state.Phase = corev1.ClaimBound
 	v, _ := make()
