@@ -28,6 +28,7 @@ type HeldSnapshot struct {
 	Class           string // of its volume there; "" for the default one
 	Size            resource.Quantity
 	Content         string // the VolumeSnapshotContent that stands for it
+	Deleted         bool   // that is deleted, and stays until its VolumeSnapshot goes and the peer has deleted it
 	Of              corev1.ObjectReference
 }
 
@@ -38,7 +39,7 @@ func (s *HeldSnapshot) handle() string {
 
 // heldOf reads a content of driver v1alpha1.StorageProvisioner.
 func heldOf(c *snapshotv1.Content) (s HeldSnapshot, err error) {
-	s = HeldSnapshot{Class: c.Annotations[v1alpha1.AnnotationClass], Content: c.Name, Of: c.Spec.Snapshot}
+	s = HeldSnapshot{Class: c.Annotations[v1alpha1.AnnotationClass], Content: c.Name, Deleted: c.DeletionTimestamp != nil, Of: c.Spec.Snapshot}
 	s.Size, _ = resource.ParseQuantity(c.Annotations[v1alpha1.AnnotationSize])
 	if c.Status.RestoreSize != nil {
 		s.Size = *resource.NewQuantity(*c.Status.RestoreSize, resource.BinarySI)

@@ -361,34 +361,60 @@ func (c *Controller) content(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	if err != nil || content.Spec.Driver != v1alpha1.StorageProvisioner || content.DeletionTimestamp == nil || !slices.Contains(content.Finalizers, snapshotv1.FinalizerContent) {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	of := content.Spec.Snapshot
-	snap, err := readSnapshotKind[snapshotv1.Snapshot](ctx, c.fresh, snapshotv1.KindSnapshot, client.ObjectKey{Namespace: of.Namespace, Name: of.Name})
-	switch {
-	case client.IgnoreNotFound(err) != nil:
+	if has, err := c.has(ctx, content.Spec.Snapshot); err != nil || has {
 		return ctrl.Result{}, err
-	case err == nil && snap.UID == of.UID && snap.DeletionTimestamp == nil:
-		return ctrl.Result{}, nil // its snapshot has it
 	}
 	is, err := heldOf(content)
-	if err == nil && content.Spec.DeletionPolicy == snapshotv1.Delete {
-		all, err := Snapshots(ctx, c.fresh, is.Peer, is.Namespace)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		another := slices.ContainsFunc(all, func(s HeldSnapshot) bool { return s.UID == is.UID && s.Content != content.Name })
-		if !another {
-			err = c.peers.Unsnapshot(ctx, is.Peer, is.Namespace, is.Name, is.UID)
-		}
-		if errors.Is(err, ErrNoContract) {
-			c.log.Warn("a snapshot was deleted that is at a peer without a contract; the peer deletes it by itself in some days", "peer", is.Peer, "snapshot", r.Name)
-		} else if err != nil {
+	switch {
+	case err != nil:
+		c.log.Warn("a VolumeSnapshotContent was deleted, and nothing at a peer with it", "content", r.Name, "err", err)
+		return ctrl.Result{}, c.releaseFinalizer(ctx, snapshotv1.KindContent, &content.ObjectMeta, snapshotv1.FinalizerContent)
+	case content.Spec.DeletionPolicy == snapshotv1.Delete:
+		if err := c.unsnapshot(ctx, &is); err != nil {
 			return ctrl.Result{}, fmt.Errorf("snapshot %s/%s at %s: %w", is.Namespace, is.Name, is.Peer, err)
 		}
 	}
 	if err := c.releaseFinalizer(ctx, snapshotv1.KindContent, &content.ObjectMeta, snapshotv1.FinalizerContent); err != nil {
 		return ctrl.Result{}, err
 	}
-	c.log.Info("a snapshot at a peer is deleted", "namespace", is.Namespace, "snapshot", is.Name, "peer", is.Peer)
+	c.log.Info("a content of a snapshot at a peer is let go", "namespace", is.Namespace, "snapshot", is.Name, "peer", is.Peer, "policy", content.Spec.DeletionPolicy)
 	c.peers.Review(is.Namespace)
 	return ctrl.Result{}, nil
+}
+
+// has reports whether the VolumeSnapshot of a content is there, and not deleted.
+func (c *Controller) has(ctx context.Context, of corev1.ObjectReference) (bool, error) {
+	snap, err := readSnapshotKind[snapshotv1.Snapshot](ctx, c.fresh, snapshotv1.KindSnapshot, client.ObjectKey{Namespace: of.Namespace, Name: of.Name})
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return snap.UID == of.UID && snap.DeletionTimestamp == nil, nil
+}
+
+// unsnapshot has a peer delete a snapshot, unless another content here stands for it, too: of contents that are all deleted none waits for another.
+func (c *Controller) unsnapshot(ctx context.Context, is *HeldSnapshot) error {
+	all, err := Snapshots(ctx, c.fresh, is.Peer, is.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.UID != is.UID || other.Content == is.Content {
+			continue
+		}
+		stands := true
+		if other.Deleted {
+			if stands, err = c.has(ctx, other.Of); err != nil {
+				return err
+			}
+		}
+		if stands {
+			return nil
+		}
+	}
+	err = c.peers.Unsnapshot(ctx, is.Peer, is.Namespace, is.Name, is.UID)
+	if errors.Is(err, ErrNoContract) {
+		c.log.Warn("a snapshot was deleted that is at a peer without a contract; the peer deletes it by itself in some days", "peer", is.Peer, "namespace", is.Namespace, "snapshot", is.Name)
+		return nil
+	}
+	return err
 }

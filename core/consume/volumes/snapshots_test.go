@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -9,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -213,6 +216,72 @@ func TestAContentIsDeletedBeforeItsSnapshot(t *testing.T) {
 	}
 	if look(); h.snapshotIs() != nil || h.contentIs() != nil || !slices.Contains(h.peers.asked, "unsnapshot bob shop/monday monday") {
 		t.Errorf("%+v, %+v, asked %q", h.snapshotIs(), h.contentIs(), h.peers.asked)
+	}
+}
+
+// contentOf is one that was made by hand, of what is at a peer.
+func contentOf(t *testing.T, name, snapshot, handle string) *unstructured.Unstructured {
+	t.Helper()
+	u, err := snapshotv1.Write(map[string]any{
+		"apiVersion": snapshotv1.GroupVersion.String(), "kind": snapshotv1.KindContent, "metadata": metav1.ObjectMeta{Name: name, Finalizers: []string{snapshotv1.FinalizerContent}},
+		"spec": snapshotv1.ContentSpec{Snapshot: corev1.ObjectReference{Namespace: "shop", Name: snapshot, UID: types.UID(snapshot)}, Driver: v1alpha1.StorageProvisioner, DeletionPolicy: snapshotv1.Delete, Source: snapshotv1.ContentSource{Snapshot: handle}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// What two contents stand for is deleted at the peer with the second, and with both where both are deleted at once; but not below a VolumeSnapshot.
+func TestContentsOfOneSnapshotAreDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		second string // its VolumeSnapshot; monday is there
+		delete bool
+		asks   bool
+	}{
+		"the other one stays":     {second: "gone", asks: false},
+		"the other one goes, too": {second: "gone", delete: true, asks: true},
+		"the other one waits":     {second: "monday", delete: true, asks: false},
+	} {
+		first, second := contentOf(t, "first", "gone", "bob/shop/old/u1"), contentOf(t, "second", c.second, "bob/shop/old/u1")
+		h := withSnapshots(t, "bob", first, second)
+		if err := h.client.Delete(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if c.delete {
+			if err := h.client.Delete(t.Context(), second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := h.content(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(first)}); err != nil {
+			t.Fatal(err)
+		}
+		if asks := slices.Contains(h.peers.asked, "unsnapshot bob shop/old u1"); asks != c.asks {
+			t.Errorf("%s: asked %q", name, h.peers.asked)
+		}
+		if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(first), first); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: it is there: %v", name, err)
+		}
+	}
+}
+
+// A content that names nothing goes, and that is said.
+func TestAContentThatNamesNoSnapshotIsDeleted(t *testing.T) {
+	content := contentOf(t, "first", "gone", "bob/shop")
+	h := withSnapshots(t, "bob", content)
+	var said strings.Builder
+	h.log = slog.New(slog.NewTextHandler(&said, nil))
+	if err := h.client.Delete(t.Context(), content); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.content(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(content)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(content), content); !apierrors.IsNotFound(err) || len(h.peers.asked) > 0 {
+		t.Errorf("%v, asked %q", err, h.peers.asked)
+	}
+	if !strings.Contains(said.String(), "nothing at a peer with it") || strings.Contains(said.String(), "let go") {
+		t.Errorf("said %s", said.String())
 	}
 }
 
