@@ -147,6 +147,27 @@ type mapper interface {
 	remove(ctx context.Context, p Port, outside uint16) error
 }
 
+// held is what a router has mapped, as far as is known: a question that failed takes nothing back.
+type held struct {
+	at    way
+	by    mapper // nil: nothing is
+	ports []leased
+}
+
+// leased is a mapping until a time, by the clock on the wall: this laptop may sleep.
+type leased struct {
+	Mapping
+	ends time.Time
+}
+
+// of is what is held of a port; nil: nothing.
+func (h held) of(p Port) *leased {
+	if i := slices.IndexFunc(h.ports, func(l leased) bool { return l.Port == p }); i >= 0 {
+		return &h.ports[i]
+	}
+	return nil
+}
+
 // errNoAnswer is that of a router which does not speak a protocol.
 var errNoAnswer = errors.New("the router does not answer by NAT-PMP or UPnP")
 
@@ -158,30 +179,23 @@ func (m *Mapper) Run(ctx context.Context) error {
 	}
 	defer stop()
 	pauses := &backoff.Doubling{First: leastPause, Most: mostPause, Jitter: 0.2}
-	var held mapper
+	var was held
 	var at way
 	defer func() {
-		if held != nil {
-			m.release(context.WithoutCancel(ctx), held, m.Status().Mappings)
-		}
+		m.end(context.WithoutCancel(ctx), was)
 		m.set(Status{State: Searching})
 	}()
 	for {
 		now, err := defaultWay()
-		if err != nil || now != at { // of another network: what was mapped there ends by itself
-			held, at = nil, now
+		if at = now; err == nil && at != was.at { // another network: what was mapped before ends by itself
+			was = held{at: at}
 		}
 		var s Status
 		var renew time.Duration
 		if err != nil {
 			s = Status{State: NoRouter, Why: err.Error()}
-		} else {
-			var next mapper
-			next, s, renew = m.ask(ctx, at, held)
-			if ctx.Err() != nil && next == nil { // what was mapped before is taken back
-				return nil
-			}
-			held = next
+		} else if was, s, renew = m.ask(ctx, was); ctx.Err() != nil && renew == 0 {
+			return nil
 		}
 		m.set(s)
 		if renew == 0 {
@@ -228,32 +242,38 @@ func (m *Mapper) wait(ctx context.Context, at way, changed <-chan struct{}, paus
 	}
 }
 
-// ask has all ports mapped, or their leases renewed. renew: when to do so again; 0: it is not well.
-func (m *Mapper) ask(ctx context.Context, at way, held mapper) (mapper, Status, time.Duration) {
+// ask has all ports mapped, or their leases renewed, and gives what is held then. renew: when to do so again; 0: it is not well.
+func (m *Mapper) ask(ctx context.Context, was held) (held, Status, time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	s := Status{State: NoRouter, Router: at.router}
+	s := Status{State: NoRouter, Router: was.at.router}
 	for _, find := range []func(context.Context, way) (mapper, error){
-		func(context.Context, way) (mapper, error) { return held, nil }, natPMP, upnp,
+		func(context.Context, way) (mapper, error) { return was.by, nil }, natPMP, upnp,
 	} {
-		r, err := find(ctx, at)
+		r, err := find(ctx, was.at)
 		if err != nil || r == nil {
 			continue
 		}
-		mapped, renew, err := m.all(ctx, r)
+		got, renew, err := m.all(ctx, r, was)
 		if err == nil {
-			s = Status{State: Mapped, Router: at.router, By: r.by(), Mappings: mapped}
-			if outside := mapped[0].At.Addr(); outside.IsPrivate() || shared.Contains(outside) {
+			s = Status{State: Mapped, Router: was.at.router, By: r.by()}
+			for _, l := range got {
+				s.Mappings = append(s.Mappings, l.Mapping)
+			}
+			if outside := s.Mappings[0].At.Addr(); outside.IsPrivate() || shared.Contains(outside) {
 				s.State = Nested
 			}
-			return r, s, renew
+			return held{was.at, r, got}, s, renew
 		}
-		s = Status{State: Refused, Router: at.router, By: r.by(), Why: whyOf(err)}
+		for _, l := range got {
+			*was.of(l.Port) = l
+		}
+		s = Status{State: Refused, Router: was.at.router, By: r.by(), Why: whyOf(err)}
 	}
 	if s.State == NoRouter {
 		s.Why = errNoAnswer.Error()
 	}
-	return nil, s, 0
+	return was, s, 0
 }
 
 // whyOf is an error for people, in which a router may have put what it likes: one short line of it is kept.
@@ -269,8 +289,8 @@ func whyOf(err error) string {
 // shared are the addresses that carriers have behind their routers (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
-// all has a router map every port, or none.
-func (m *Mapper) all(ctx context.Context, r mapper) (mapped []Mapping, renew time.Duration, err error) {
+// all has a router map every port. When it does not, it takes back those that were not held before, and gives the others, which it renewed.
+func (m *Mapper) all(ctx context.Context, r mapper, was held) (got []leased, renew time.Duration, err error) {
 	outside, err := r.external(ctx)
 	if err == nil && (!outside.Is4() || !outside.IsGlobalUnicast()) { // of IPv6 the text may have a zone, which may be anything
 		err = fmt.Errorf("the router has no IPv4 address outside: it says %s", outside)
@@ -280,27 +300,34 @@ func (m *Mapper) all(ctx context.Context, r mapper) (mapped []Mapping, renew tim
 	}
 	for _, p := range m.cfg.Ports {
 		wanted := p.Number
-		if was := m.At(p.Protocol); was.IsValid() {
-			wanted = was.Port()
+		if l := was.of(p); l != nil {
+			wanted = l.At.Port()
 		}
-		got, lasts, err := r.add(ctx, p, wanted, lease)
-		if err == nil && (got == 0 || lasts < time.Minute) {
-			err = fmt.Errorf("the router maps %s port %d to %d for %s", p.Protocol, p.Number, got, lasts)
+		number, lasts, err := r.add(ctx, p, wanted, lease)
+		if err == nil && (number == 0 || lasts < time.Minute) {
+			err = fmt.Errorf("the router maps %s port %d to %d for %s", p.Protocol, p.Number, number, lasts)
 		}
 		if err != nil {
-			m.release(context.WithoutCancel(ctx), r, mapped)
-			return nil, 0, err
+			isNew := func(l leased) bool { return was.of(l.Port) == nil || was.of(l.Port).At.Port() != l.At.Port() }
+			m.release(context.WithoutCancel(ctx), r, slices.DeleteFunc(slices.Clone(got), func(l leased) bool { return !isNew(l) }))
+			return slices.DeleteFunc(got, isNew), 0, err
 		}
-		mapped = append(mapped, Mapping{p, netip.AddrPortFrom(outside, got)})
+		got = append(got, leased{Mapping{p, netip.AddrPortFrom(outside, number)}, time.Now().Round(0).Add(lasts)})
 		if half := min(lasts, lease) / 2; renew == 0 || half < renew {
 			renew = half
 		}
 	}
-	return mapped, renew, nil
+	return got, renew, nil
+}
+
+// end takes back what is held. What ended by itself may be somebody else's by now.
+func (m *Mapper) end(ctx context.Context, was held) {
+	now := time.Now().Round(0)
+	m.release(ctx, was.by, slices.DeleteFunc(was.ports, func(l leased) bool { return !now.Before(l.ends) }))
 }
 
 // release takes back what is mapped.
-func (m *Mapper) release(ctx context.Context, r mapper, mapped []Mapping) {
+func (m *Mapper) release(ctx context.Context, r mapper, mapped []leased) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for _, one := range mapped {

@@ -18,14 +18,25 @@ type router struct {
 	outside string
 	lasts   time.Duration
 	refuses Protocol
+	taken   uint16 // by another laptop: it maps the one after it
+	silent  bool
 	mapped  map[Port]uint16
 }
 
-func (*router) by() string                                     { return "test" }
-func (r *router) external(context.Context) (netip.Addr, error) { return netip.ParseAddr(r.outside) }
+func (*router) by() string { return "test" }
+func (r *router) external(context.Context) (netip.Addr, error) {
+	if r.silent {
+		return netip.Addr{}, errNoAnswer
+	}
+	return netip.ParseAddr(r.outside)
+}
+
 func (r *router) add(_ context.Context, p Port, outside uint16, lease time.Duration) (uint16, time.Duration, error) {
 	if p.Protocol == r.refuses {
 		return 0, 0, errors.New("not authorized")
+	}
+	if outside == r.taken {
+		outside++
 	}
 	r.mapped[p] = outside
 	return outside, min(lease, r.lasts), nil
@@ -41,8 +52,56 @@ var both = []Port{{UDP, 6450}, {TCP, 6450}}
 func asked(r *router) (Status, time.Duration) {
 	r.mapped = map[Port]uint16{}
 	m := New(Config{Ports: both, Log: slog.New(slog.DiscardHandler)})
-	_, s, renew := m.ask(context.Background(), way{router: netip.MustParseAddr("127.0.0.1"), own: netip.MustParseAddr("127.0.0.1")}, r)
+	_, s, renew := m.ask(context.Background(), held{at: here, by: r})
 	return s, renew
+}
+
+var here = way{router: netip.MustParseAddr("127.0.0.1"), own: netip.MustParseAddr("127.0.0.1")}
+
+// TestARenewalThatFailsForgetsNothing: what the router has is asked for again as it was, and taken back at the end.
+func TestARenewalThatFailsForgetsNothing(t *testing.T) {
+	for name, fail := range map[string]func(*router){
+		"it is silent":    func(r *router) { r.silent = true },
+		"it refuses TCP":  func(r *router) { r.refuses = TCP },
+		"it refuses both": func(r *router) { r.refuses, r.outside = UDP, "0.0.0.0" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // its questions to a router of this host wait for no answer
+			r := &router{outside: "203.0.113.7", lasts: time.Hour, taken: 6450, mapped: map[Port]uint16{}}
+			m := New(Config{Ports: both, Log: slog.New(slog.DiscardHandler)})
+			was, s, _ := m.ask(t.Context(), held{at: here, by: r})
+			if s.State != Mapped || r.mapped[both[0]] != 6451 || r.mapped[both[1]] != 6451 {
+				t.Fatalf("%+v, the router has %v", s, r.mapped)
+			}
+			well := *r
+			fail(r)
+			if was, s, _ = m.ask(t.Context(), was); s.State != Refused && s.State != NoRouter || len(s.Mappings) > 0 || len(r.mapped) != 2 {
+				t.Errorf("%+v, the router has %v", s, r.mapped)
+			}
+			m.set(s) // as Run does
+			*r = well
+			r.taken = 0
+			if was, s, _ = m.ask(t.Context(), was); s.State != Mapped || s.Mappings[0].At.Port() != 6451 || s.Mappings[1].At.Port() != 6451 {
+				t.Errorf("it is well again: %+v", s)
+			}
+			fail(r)
+			was, _, _ = m.ask(t.Context(), was)
+			if m.end(t.Context(), was); len(r.mapped) > 0 {
+				t.Errorf("at the end the router has %v", r.mapped)
+			}
+		})
+	}
+}
+
+// TestWhatEndedIsNotTakenBack: another laptop may have that port by now.
+func TestWhatEndedIsNotTakenBack(t *testing.T) {
+	r := &router{outside: "203.0.113.7", lasts: time.Hour, mapped: map[Port]uint16{}}
+	m := New(Config{Ports: both, Log: slog.New(slog.DiscardHandler)})
+	was, _, _ := m.ask(t.Context(), held{at: here, by: r})
+	was.ports[0].ends = time.Now().Add(-time.Second)
+	if m.end(t.Context(), was); len(r.mapped) != 1 || r.mapped[both[0]] == 0 {
+		t.Errorf("the router has %v", r.mapped)
+	}
 }
 
 // TestAnIdleLaptopIsWokenOnceAnHour at most, unless the router grants less.
@@ -66,7 +125,7 @@ func TestOfARouterThatRefusesOnePortNoneIsKept(t *testing.T) {
 	} {
 		r.mapped = map[Port]uint16{}
 		m := New(Config{Ports: both, Log: slog.New(slog.DiscardHandler)})
-		if mapped, _, err := m.all(t.Context(), r); err == nil || len(mapped) > 0 || len(r.mapped) > 1 || r.refuses != "" && len(r.mapped) > 0 {
+		if mapped, _, err := m.all(t.Context(), r, held{}); err == nil || len(mapped) > 0 || len(r.mapped) > 1 || r.refuses != "" && len(r.mapped) > 0 {
 			t.Errorf("%s: %v, %d of them stay (%v)", name, mapped, len(r.mapped), err)
 		}
 	}
