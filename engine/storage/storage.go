@@ -124,12 +124,15 @@ func Run(ctx context.Context, o Options) error {
 // a volume is named after its claim.
 const halfSuffix = "~half"
 
-// sweep removes what was being made, or deleted, when this program ended.
+// olderHalf ended it before, which volumes' names may, too. Those are folders, and their files end with imageSuffix.
+const olderHalf = ".half"
+
+// sweep removes what was being made, or deleted, when this program ended, or one of before.
 func sweep(folder string) error {
 	all, err := os.ReadDir(folder)
 	errs := []error{err}
 	for _, e := range all {
-		if strings.HasSuffix(e.Name(), halfSuffix) {
+		if strings.HasSuffix(e.Name(), halfSuffix) || strings.HasSuffix(e.Name(), olderHalf) && e.Type().IsRegular() {
 			errs = append(errs, os.RemoveAll(filepath.Join(folder, e.Name())))
 		}
 	}

@@ -69,15 +69,20 @@ func TestOnlyWhatIsHalfMadeIsSweptAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		half := pv.Spec.Local.Path + halfSuffix
-		if err := errors.Join(os.Mkdir(half, 0o700), os.WriteFile(filepath.Join(pv.Spec.Local.Path, "word"), nil, 0o600), sweep(f.root)); err != nil {
+		half, older, image := pv.Spec.Local.Path+halfSuffix, pv.Spec.Local.Path+".data.half", pv.Spec.Local.Path+imageSuffix
+		if err := errors.Join(os.Mkdir(half, 0o700), os.WriteFile(older, nil, 0o600), os.WriteFile(image, nil, 0o600), os.WriteFile(filepath.Join(pv.Spec.Local.Path, "word"), nil, 0o600), sweep(f.root)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(pv.Spec.Local.Path, "word")); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("what is half made: %v", err)
+		if _, err := os.Stat(image); err != nil {
+			t.Error(err)
+		}
+		for _, path := range []string{half, older} {
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("what is half made, %s: %v", path, err)
+			}
 		}
 	}
 }
