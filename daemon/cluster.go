@@ -334,14 +334,15 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}),
 	})
 	c.NotRenewed = c.peers.Consumer.NotRenewed
-	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
+	kept := volumes.New(c.Client, c.Fresh, c.Fleet, facts.NodeName, d.log)
+	c.Snapshots = kept.HeldSnapshots
+	c.seeker = seeking.New(seeking.Config{Client: c.Client, Directory: d.directory, Nearby: d.nearbyOf, Pods: room.New(c.Client, kept.HeldSnapshots), Mode: d.mode, Events: mgr.GetEventRecorder("kith-peering"), Log: d.log})
 	c.Waking = waking.New(waking.Config{
-		Client: c.Client, Identity: d.me, Directory: d.directory, Pods: room.New(c.Client), Devices: d.wakeDevices, Power: func() power.State { return power.Read(power.Root) },
+		Client: c.Client, Identity: d.me, Directory: d.directory, Pods: room.New(c.Client, kept.HeldSnapshots), Devices: d.wakeDevices, Power: func() power.State { return power.Read(power.Root) },
 		Events: mgr.GetEventRecorder("kith-waking"), Announce: d.publish, Log: d.log,
 	})
 	c.Offloading = offloading.New(c.Client, c.Fresh, c.Fleet, d.log)
 	c.Offloading.Purse = purse{d.receipts, c.Client.Now}
-	kept := volumes.New(c.Client, c.Fresh, c.Fleet, facts.NodeName, d.log)
 	c.Moves, c.Host.Claims.Node = volumes.NewMover(kept), facts.NodeName
 	around, err := d.followGuests(ctx)
 	if err != nil {

@@ -101,20 +101,23 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 			f.uses(v1alpha1.VirtualNode(peer), pod.Namespace, requestsOf(pod))
 		}
 	}
-	held, err := held(ctx, c.Client, "", "")
-	if err != nil {
-		return f, err
+	var stored corev1.PersistentVolumeList
+	if err := c.Client.List(ctx, &stored); err != nil {
+		return f, fmt.Errorf("see which volumes are at peers: %w", err)
 	}
-	for i := range held.volumes {
+	for _, v := range volumes.Held(stored.Items, "", "") {
 		namespace := ""
-		if of := held.volumes[i].Spec.ClaimRef; of != nil {
+		if of := v.Spec.ClaimRef; of != nil {
 			namespace = of.Namespace
 		}
-		f.uses(v1alpha1.VirtualNodePrefix+volumes.AtPeer(&held.volumes[i]), namespace, corev1.ResourceList{
-			corev1.ResourceName(api.StorageOf(volumes.ClassOf(&held.volumes[i]))): held.volumes[i].Spec.Capacity[corev1.ResourceStorage],
+		f.uses(v1alpha1.VirtualNodePrefix+volumes.AtPeer(&v), namespace, corev1.ResourceList{
+			corev1.ResourceName(api.StorageOf(volumes.ClassOf(&v))): v.Spec.Capacity[corev1.ResourceStorage],
 		})
 	}
-	for _, s := range held.snapshots {
+	if c.Snapshots == nil {
+		return f, nil
+	}
+	for _, s := range c.Snapshots() {
 		f.uses(v1alpha1.VirtualNodePrefix+s.Peer, s.Namespace, corev1.ResourceList{corev1.ResourceName(api.StorageOf(s.Class)): s.Size})
 	}
 	return f, nil

@@ -29,10 +29,14 @@ const maxWaiting = 200
 // Pods are those of this cluster.
 type Pods struct {
 	client client.Reader
+	held   func() []volumes.HeldSnapshot
 }
 
-// New makes Pods of a cache that holds Pods, Nodes, Namespaces, NamespaceOffloadings and volumes with their claims and classes.
-func New(c client.Reader) *Pods { return &Pods{client: c} }
+// New makes Pods of a cache that holds Pods, Nodes, Namespaces, NamespaceOffloadings and volumes with their claims and classes. held tells of the snapshots at
+// peers.
+func New(c client.Reader, held func() []volumes.HeldSnapshot) *Pods {
+	return &Pods{client: c, held: held}
+}
 
 // Needs implements seeking.Pods.
 func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.Need, waiting int, err error) {
@@ -46,10 +50,7 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			return nil, 0, fmt.Errorf("read the cluster's pods, nodes and volumes: %w", err)
 		}
 	}
-	snapshots, err := volumes.Snapshots(ctx, p.client, "", "")
-	if err != nil {
-		return nil, 0, err
-	}
+	snapshots := p.held()
 	needs, places, stores := make([]seeking.Need, len(at)), make([]why.Place, len(at)), make([]store, len(at))
 	index := map[string]int{}
 	for i := range at {

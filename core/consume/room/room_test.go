@@ -16,8 +16,11 @@ import (
 	"kith.dev/core/agree/presence"
 	"kith.dev/core/agree/relations/seeking"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consume/volumes"
 	"kith.dev/core/consume/why"
 )
+
+func noSnapshots() []volumes.HeldSnapshot { return nil }
 
 func list(cpu, pods string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse(pods)}
@@ -129,7 +132,7 @@ func TestNeeds(t *testing.T) {
 			if tt.bobSleeps {
 				places[0].There, places[0].Asleep = presence.Presence{State: presence.Suspended}, true
 			}
-			needs, waiting, err := New(c).Needs(t.Context(), places)
+			needs, waiting, err := New(c, noSnapshots).Needs(t.Context(), places)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +218,7 @@ func TestVolumesAreHeldWhereTheyAre(t *testing.T) {
 			if !tt.gone {
 				objects = append(objects, v)
 			}
-			needs, _, err := New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()).Needs(t.Context(), twoPlaces())
+			needs, _, err := New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), noSnapshots).Needs(t.Context(), twoPlaces())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +230,7 @@ func TestVolumesAreHeldWhereTheyAre(t *testing.T) {
 
 	v, c := stored("data", "carol")
 	home := fake.NewClientBuilder().WithScheme(scheme).WithObjects(bob(), offloaded("shop"), v, c, pod("a", has("data"))).Build()
-	needs, waiting, err := New(home).Needs(t.Context(), twoPlaces())
+	needs, waiting, err := New(home, noSnapshots).Needs(t.Context(), twoPlaces())
 	if err != nil || needs[0].Waits != 0 || needs[1].Waits != 1 || waiting != 1 {
 		t.Errorf("%+v, %d wait, %v", needs, waiting, err)
 	}
@@ -285,7 +288,7 @@ func TestPodsThatLackStorageNeedNothingElse(t *testing.T) {
 			places := twoPlaces()
 			places[0].Grants, places[1].Grants = tt.bob, tt.carol
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, bob(), offloaded("shop"), kith, kithFast)...).Build()
-			needs, _, err := New(c).Needs(t.Context(), places)
+			needs, _, err := New(c, noSnapshots).Needs(t.Context(), places)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +316,7 @@ func BenchmarkNeeds(b *testing.B) {
 			There: presence.Presence{State: presence.Reachable}, Most: list("64", "100")})
 	}
 	for b.Loop() {
-		if _, _, err := New(c).Needs(b.Context(), places); err != nil {
+		if _, _, err := New(c, noSnapshots).Needs(b.Context(), places); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -68,13 +68,21 @@ type Controller struct {
 	events events.EventRecorder
 	log    *slog.Logger
 
-	snapshots atomic.Bool // the cluster knows the kinds, and they are Kith's
-	restoring sync.Map    // of claims whose volumes peers are making of snapshots, by their UIDs: types.UID to restoring
+	held      atomic.Pointer[[]HeldSnapshot]
+	restoring sync.Map // of claims whose volumes peers are making of snapshots, by their UIDs: types.UID to restoring
 }
 
 // New makes a Controller; fresh reads past the cache of c. node is the one that kithd runs on, where volumes at home can be copied.
 func New(c client.Client, fresh client.Reader, peers Peers, node string, log *slog.Logger) *Controller {
 	return &Controller{client: c, fresh: fresh, peers: peers, node: node, log: log}
+}
+
+// HeldSnapshots are this cluster's snapshots at peers, as they were when the last of them changed: who asks reads nothing, and wakes no engine that sleeps.
+func (c *Controller) HeldSnapshots() []HeldSnapshot {
+	if held := c.held.Load(); held != nil {
+		return *held
+	}
+	return nil
 }
 
 // SetupWithManager registers the controller.

@@ -66,7 +66,6 @@ func (c *Controller) watchSnapshots(mgr manager.Manager, options controller.Opti
 		if err != nil {
 			return nil // it ended
 		}
-		c.snapshots.Store(true)
 		if err := c.followSnapshots(mgr, options); err != nil {
 			return fmt.Errorf("snapshots of volumes: %w", err)
 		}
@@ -95,7 +94,17 @@ func (c *Controller) followSnapshots(mgr manager.Manager, options controller.Opt
 	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-volumes-snapshot-capacity").Watches(metadataOf(snapshotv1.KindContent), all).
-		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(c.capacities))
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(c.readHeld))
+}
+
+// readHeld notes which snapshots there are at peers, and what these leave of what is granted.
+func (c *Controller) readHeld(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	held, err := Snapshots(ctx, c.fresh, "", "")
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	c.held.Store(&held)
+	return c.capacities(ctx, r)
 }
 
 // goes passes what is deleted, or gone.
