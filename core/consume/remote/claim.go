@@ -73,21 +73,29 @@ var claimShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[Claim]())
 
 // ReadClaim takes a Claim from whoever sends one. The error is for the sender.
 func ReadClaim(body io.Reader) (*Claim, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxClaim+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("body: did not come whole and in time")
-	case len(data) > maxClaim:
-		return nil, fmt.Errorf("body: more than %d bytes", maxClaim)
-	}
 	c := new(Claim)
-	if err := claimShape.Check(data, wire.Bound{Factor: 12, Slack: maxClaim}); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if err := json.Unmarshal(data, c); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
+	if err := readAsked(body, claimShape, maxClaim, c); err != nil {
+		return nil, err
 	}
 	return c, c.Validate()
+}
+
+// readAsked takes what a consumer asks for, of no more than most bytes of JSON. The error is for the sender.
+func readAsked(body io.Reader, shape *wire.Shape, most int, into any) error {
+	data, err := io.ReadAll(io.LimitReader(body, int64(most)+1))
+	switch {
+	case err != nil:
+		return errors.New("body: did not come whole and in time")
+	case len(data) > most:
+		return fmt.Errorf("body: more than %d bytes", most)
+	}
+	if err := shape.Check(data, wire.Bound{Factor: 12, Slack: int64(most)}); err != nil {
+		return fmt.Errorf("body: %w", err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("body: %w", err)
+	}
+	return nil
 }
 
 // uidLetters are those of a UUID, as API servers make UIDs.

@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,19 +46,9 @@ var snapshotShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[Snapshot]())
 
 // ReadSnapshot takes a Snapshot from whoever sends one. The error is for the sender.
 func ReadSnapshot(body io.Reader) (*Snapshot, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxSnapshot+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("body: did not come whole and in time")
-	case len(data) > maxSnapshot:
-		return nil, fmt.Errorf("body: more than %d bytes", maxSnapshot)
-	}
 	s := new(Snapshot)
-	if err := snapshotShape.Check(data, wire.Bound{Factor: 12, Slack: maxSnapshot}); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if err := json.Unmarshal(data, s); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
+	if err := readAsked(body, snapshotShape, maxSnapshot, s); err != nil {
+		return nil, err
 	}
 	return s, s.Validate()
 }
