@@ -102,8 +102,8 @@ type Names interface {
 // Cluster is what needs an API server.
 type Cluster struct {
 	Client     *ledger.Ledger
-	Fresh      client.Reader                 // past the cache
-	Snapshots  func() []volumes.HeldSnapshot // this cluster's at peers, as last read
+	Fresh      client.Reader                         // past the cache
+	Snapshots  func() ([]volumes.HeldSnapshot, bool) // this cluster's at peers, as last read
 	Host       *hosting.Host
 	Fleet      *consumer.Fleet
 	Provider   *provider.Provider

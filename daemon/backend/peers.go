@@ -117,7 +117,8 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 	if c.Snapshots == nil {
 		return f, nil
 	}
-	for _, s := range c.Snapshots() {
+	snapshots, _ := c.Snapshots()
+	for _, s := range snapshots {
 		f.uses(v1alpha1.VirtualNodePrefix+s.Peer, s.Namespace, corev1.ResourceList{corev1.ResourceName(api.StorageOf(s.Class)): s.Size})
 	}
 	return f, nil

@@ -3,6 +3,7 @@ package room
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,12 +30,12 @@ const maxWaiting = 200
 // Pods are those of this cluster.
 type Pods struct {
 	client client.Reader
-	held   func() []volumes.HeldSnapshot
+	held   func() ([]volumes.HeldSnapshot, bool)
 }
 
 // New makes Pods of a cache that holds Pods, Nodes, Namespaces, NamespaceOffloadings and volumes with their claims and classes. held tells of the snapshots at
 // peers.
-func New(c client.Reader, held func() []volumes.HeldSnapshot) *Pods {
+func New(c client.Reader, held func() (held []volumes.HeldSnapshot, known bool)) *Pods {
 	return &Pods{client: c, held: held}
 }
 
@@ -50,7 +51,10 @@ func (p *Pods) Needs(ctx context.Context, at []seeking.Place) (needs []seeking.N
 			return nil, 0, fmt.Errorf("read the cluster's pods, nodes and volumes: %w", err)
 		}
 	}
-	snapshots := p.held()
+	snapshots, known := p.held()
+	if !known { // a peer that holds some is not given back what it lends
+		return nil, 0, errors.New("it is not known yet which snapshots are at peers")
+	}
 	needs, places, stores := make([]seeking.Need, len(at)), make([]why.Place, len(at)), make([]store, len(at))
 	index := map[string]int{}
 	for i := range at {

@@ -1,7 +1,9 @@
 package room
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +22,19 @@ import (
 	"kith.dev/core/consume/why"
 )
 
-func noSnapshots() []volumes.HeldSnapshot { return nil }
+func noSnapshots() ([]volumes.HeldSnapshot, bool) { return nil, true }
+
+// TestWhatIsNotKnownYetIsNotNone: what a peer lends for snapshots would be given back.
+func TestWhatIsNotKnownYetIsNotNone(t *testing.T) {
+	unknown := func() ([]volumes.HeldSnapshot, bool) { return nil, false }
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	if needs, _, err := New(fake.NewClientBuilder().WithScheme(scheme).Build(), unknown).Needs(t.Context(), twoPlaces()); err == nil || !strings.Contains(err.Error(), "snapshots") {
+		t.Errorf("%+v, %v", needs, err)
+	}
+}
 
 func list(cpu, pods string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse(pods)}

@@ -79,7 +79,7 @@ func (c *Controller) capacities(ctx context.Context, _ ctrl.Request) (ctrl.Resul
 	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &volumes), c.client.List(ctx, &classes)); err != nil {
 		return ctrl.Result{}, err
 	}
-	snapshots := c.HeldSnapshots()
+	snapshots, _ := c.HeldSnapshots() // each time they are read this comes after it
 	want := map[string]*storagev1.CSIStorageCapacity{}
 	for i := range classes.Items {
 		class, of := classes.Items[i].Name, classes.Items[i].Parameters[v1alpha1.ParameterClass]

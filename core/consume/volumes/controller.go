@@ -78,11 +78,12 @@ func New(c client.Client, fresh client.Reader, peers Peers, node string, log *sl
 }
 
 // HeldSnapshots are this cluster's snapshots at peers, as they were when the last of them changed: who asks reads nothing, and wakes no engine that sleeps.
-func (c *Controller) HeldSnapshots() []HeldSnapshot {
+// They are not known until they were read once.
+func (c *Controller) HeldSnapshots() (held []HeldSnapshot, known bool) {
 	if held := c.held.Load(); held != nil {
-		return *held
+		return *held, true
 	}
-	return nil
+	return nil, false
 }
 
 // SetupWithManager registers the controller.

@@ -51,6 +51,16 @@ func (c *Controller) watchSnapshots(mgr manager.Manager, options controller.Opti
 	}
 	ours := func(o metav1.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		if wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
+			_, err := c.readHeld(ctx, ctrl.Request{})
+			if err != nil {
+				c.log.Debug("snapshots at peers, and what they leave", "err", err)
+			}
+			_, known := c.HeldSnapshots()
+			return known, nil
+		}) != nil {
+			return nil // it ended
+		}
 		for _, kind := range []string{snapshotv1.Snapshots.Resource, snapshotv1.Contents.Resource, snapshotv1.Classes.Resource} {
 			if !definition.Await(ctx, kinds, kind+"."+snapshotv1.GroupVersion.Group, ours) {
 				return nil
